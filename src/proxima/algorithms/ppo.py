@@ -1,0 +1,356 @@
+"""Proximal policy optimisation (Schulman et al. 2017, arXiv 1707.06347).
+
+    repeat:  collect T steps of B environments with the current policy
+             V of every observation, advantages by GAE, targets = advantage + V
+             for each epoch, for each minibatch of a fresh permutation:
+                 loss = clipped surrogate + c₁ (V − target)² − c₂ entropy
+                 one Adam step on the gradient, its norm clipped
+
+Left out on purpose: recurrent policies, and sharing statistics between trials. What every detail is for
+is in docs/algorithms/ppo.md. Numbers are leaves of the learner: changing one compiles nothing.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from annotated_types import Ge, Gt, Interval
+from jax import Array
+from jax.flatten_util import ravel_pytree
+
+from proxima.core.distributions import gumbel_noise
+from proxima.core.losses import (
+    approximate_kl,
+    clip_surrogate,
+    clipped_value_error,
+    explained_variance,
+    value_error,
+)
+from proxima.core.normalize import Moments, add_samples, first_moments, normalize
+from proxima.core.parallel import mean_over, standardize
+from proxima.core.returns import discounted_sums, gae
+from proxima.core.shuffle import permutation
+from proxima.core.spaces import Box, Discrete, Space, flat_size
+from proxima.core.trees import pack_rows
+from proxima.core.types import PerEnv, PyTree, Transition, View
+from proxima.nets.actor_critic import ActorCritic, NetworkConfig, actor_critic
+
+ADAM_EPS = 1e-5  # openai/baselines ppo2; Optax's own default is 1e-8
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOConfig:
+    """PPO's settings; all but the sizes and the switches are numbers a running program can change."""
+
+    name: Literal["ppo"] = "ppo"
+    """The algorithm."""
+    learning_rate: Annotated[float, Gt(0)] = 3e-4
+    """Adam's step size."""
+    anneal_learning_rate: bool = False
+    """Let the learning rate fall linearly to 0 over the step budget."""
+    clip_epsilon: Annotated[float, Gt(0)] = 0.2
+    """How far the probability ratio may leave 1 before its gradient is cut."""
+    value_clip_epsilon: Annotated[float, Gt(0)] | None = None
+    """Clip the value's change per update to this range; null leaves it free."""
+    gamma: Annotated[float, Interval(ge=0, le=1)] = 0.99
+    """Discount factor."""
+    gae_lambda: Annotated[float, Interval(ge=0, le=1)] = 0.95
+    """Decay of the advantage estimator: 0 one step, 1 Monte Carlo."""
+    entropy_coef: Annotated[float, Ge(0)] = 0.01
+    """Weight of the entropy bonus."""
+    value_coef: Annotated[float, Ge(0)] = 0.5
+    """Weight of the value loss."""
+    max_grad_norm: Annotated[float, Gt(0)] = 0.5
+    """Gradients longer than this are scaled down to it."""
+    epochs_per_update: Annotated[int, Ge(1)] = 10
+    """Passes over the collected batch per update."""
+    batch_size: Annotated[int, Ge(1)] = 64
+    """Environment steps collected per update, over all environments."""
+    minibatch_size: Annotated[int, Ge(1)] = 64
+    """Samples per gradient step; divides batch_size."""
+    normalize_advantages: Literal["off", "batch", "minibatch"] = "minibatch"
+    """Shift and scale the advantages to mean 0 and deviation 1, over what."""
+    target_kl: Annotated[float, Gt(0)] | None = None
+    """Skip the rest of an update's gradient steps once the policy has moved this far; null never."""
+    normalize_observations: bool = False
+    """Shift and scale observations by running statistics that belong to the policy."""
+    normalize_rewards: bool = False
+    """Scale rewards by the running deviation of the discounted return."""
+
+
+class Hyper(NamedTuple):
+    """The numbers of PPO, scalar arrays."""
+
+    learning_rate: Array
+    final_learning_rate: Array
+    total_updates: Array  # over which the learning rate goes from the first to the final
+    clip: Array
+    value_clip: Array
+    gamma: Array
+    lam: Array
+    entropy_coef: Array
+    value_coef: Array
+    max_grad_norm: Array
+    target_kl: Array
+
+
+class Learner(NamedTuple):
+    """All that PPO learns or counts."""
+
+    net: ActorCritic
+    optimizer: optax.OptState  # Adam's moments, each one flat vector
+    updates: Array
+    hyper: Hyper
+    obs_moments: Moments | None
+    return_moments: Moments | None
+    running_return: PerEnv | None  # the discounted sums behind return_moments
+
+
+class Batch(NamedTuple):
+    """What a gradient step needs of each sample."""
+
+    obs: PyTree
+    action: Array
+    old_log_prob: Array
+    old_value: Array
+    advantage: Array
+    target: Array
+    mask: Array
+
+
+class PPO(eqx.Module):
+    """The agent: static sizes and switches, and the numbers a fresh learner starts with."""
+
+    hyper: Hyper
+    network: NetworkConfig = eqx.field(static=True)
+    observation_space: Box = eqx.field(static=True)
+    action_space: Space = eqx.field(static=True)
+    num_envs: int = eqx.field(static=True)
+    epochs: int = eqx.field(static=True)
+    minibatches: int = eqx.field(static=True)
+    normalize_advantages: str = eqx.field(static=True)
+    clip_value: bool = eqx.field(static=True)
+    stop_on_kl: bool = eqx.field(static=True)
+    normalize_observations: bool = eqx.field(static=True)
+    normalize_rewards: bool = eqx.field(static=True)
+    axis: str | None = eqx.field(static=True, default=None)  # mesh axis the batch is spread over
+
+    def init(self, key: Array) -> Learner:
+        """A fresh learner."""
+        net = actor_critic(key, self.network, self.observation_space, self.action_space)
+        sample = jnp.zeros(self.observation_space.shape)
+        return Learner(
+            net=net,
+            optimizer=_adam().init(ravel_pytree(net)[0]),
+            updates=jnp.zeros((), jnp.int32),
+            hyper=self.hyper,
+            obs_moments=first_moments(sample) if self.normalize_observations else None,
+            return_moments=first_moments(jnp.zeros(())) if self.normalize_rewards else None,
+            running_return=PerEnv(jnp.zeros(self.num_envs)) if self.normalize_rewards else None,
+        )
+
+    def noise(self, key: Array, shape: tuple[int, ...]) -> Array:
+        """The randomness of `shape` actions, drawn in one call."""
+        if isinstance(self.action_space, Discrete):
+            return gumbel_noise(key, (*shape, self.action_space.n))
+        return jax.random.normal(key, (*shape, flat_size(self.action_space)))
+
+    def explore(self, learner: Learner, view: View, noise: Array) -> tuple[Array, Array]:
+        """Sampled actions, and their log-probabilities."""
+        raw = jax.vmap(learner.net.policy)(seen(learner, view.obs))
+        distribution = learner.net.head(raw)
+        action = distribution.sample(noise)
+        return action, distribution.log_prob(action)
+
+    def exploit(self, learner: Learner, view: View) -> Array:
+        """The most probable actions."""
+        return learner.net.head(jax.vmap(learner.net.policy)(seen(learner, view.obs))).mode()
+
+    def update(
+        self, learner: Learner, rollout: Transition, key: Array
+    ) -> tuple[Learner, dict[str, Array]]:
+        """The learner after all epochs over the rollout, and the means of what it saw."""
+        reward, return_moments, running_return = self._scaled_reward(learner, rollout)
+        batch = prepare(learner, rollout, reward)
+        variance_explained = explained_variance(batch.old_value, batch.target, batch.mask)
+        if self.normalize_advantages == "batch":
+            flat = standardize(batch.advantage.ravel(), batch.mask.ravel(), self.axis)
+            batch = batch._replace(advantage=flat.reshape(batch.advantage.shape))
+
+        net, optimizer, metrics = self._optimize(learner, batch, key)
+        learner = learner._replace(
+            net=net,
+            optimizer=optimizer,
+            updates=learner.updates + 1,
+            return_moments=return_moments,
+            running_return=running_return,
+        )
+        # After the update: acting, old log-probabilities and loss must see the same statistics.
+        if self.normalize_observations:
+            moments = add_samples(learner.obs_moments, rollout.obs, rollout.mask, self.axis)
+            learner = learner._replace(obs_moments=moments)
+        variance_explained = mean_over(self.axis, variance_explained)
+        return learner, metrics | {"train/explained_variance": variance_explained}
+
+    def _scaled_reward(
+        self, learner: Learner, rollout: Transition
+    ) -> tuple[Array, Moments | None, PerEnv | None]:
+        if not self.normalize_rewards:
+            return rollout.reward, None, None
+        ended = rollout.terminated | rollout.truncated
+        reward = jnp.where(rollout.mask, rollout.reward, 0.0)
+        running, sums = discounted_sums(
+            learner.running_return.value, reward, ended, learner.hyper.gamma
+        )
+        moments = add_samples(learner.return_moments, sums, rollout.mask, self.axis)
+        return reward / jnp.sqrt(moments.variance + 1e-8), moments, PerEnv(running)
+
+    def _optimize(
+        self, learner: Learner, batch: Batch, key: Array
+    ) -> tuple[ActorCritic, optax.OptState, dict[str, Array]]:
+        """Epochs of minibatches; parameters, gradient and moments travel as single flat vectors."""
+        rows, unpack = pack_rows(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), batch), 1)
+        width = rows.shape[-1]
+        flat, unravel = ravel_pytree(learner.net)
+        hyper = learner.hyper
+        done = learner.updates / hyper.total_updates
+        rate = hyper.learning_rate + jnp.minimum(done, 1.0) * (
+            hyper.final_learning_rate - hyper.learning_rate
+        )
+
+        def step(carry, minibatch: Array):
+            flat, optimizer, stopped = carry
+            (_, metrics), gradient = jax.value_and_grad(self._loss, has_aux=True)(
+                unravel(flat), hyper, unpack(minibatch)
+            )
+            gradient, metrics = mean_over(self.axis, (ravel_pytree(gradient)[0], metrics))
+            norm = jnp.linalg.norm(gradient)
+            gradient = gradient * jnp.minimum(1.0, hyper.max_grad_norm / (norm + 1e-8))
+            direction, next_optimizer = _adam().update(gradient, optimizer)
+            next_flat = flat - rate * direction
+            metrics = metrics | {"train/grad_norm": norm}
+            if not self.stop_on_kl:
+                return (next_flat, next_optimizer, stopped), metrics
+            stopped = stopped | (metrics["train/approx_kl"] > hyper.target_kl)
+            kept = jax.tree.map(
+                lambda new, old: jnp.where(stopped, old, new),
+                (next_flat, next_optimizer),
+                (flat, optimizer),
+            )
+            return (*kept, stopped), metrics | {"train/stopped_on_kl": stopped.astype(jnp.float32)}
+
+        def epoch(carry, key: Array):
+            shuffled = rows[permutation(key, len(rows))].reshape(self.minibatches, -1, width)
+            if self.normalize_advantages == "minibatch":
+                batch = unpack(shuffled)
+                advantage = standardize(batch.advantage, batch.mask, self.axis)
+                shuffled = pack_rows(batch._replace(advantage=advantage), 2)[0]
+            return jax.lax.scan(step, carry, shuffled)
+
+        carry = (flat, learner.optimizer, jnp.asarray(False))
+        (flat, optimizer, _), metrics = jax.lax.scan(
+            epoch, carry, jax.random.split(key, self.epochs)
+        )
+        metrics = jax.tree.map(jnp.mean, metrics) | {"train/learning_rate": rate}
+        return unravel(flat), optimizer, metrics
+
+    def _loss(
+        self, net: ActorCritic, hyper: Hyper, batch: Batch
+    ) -> tuple[Array, dict[str, Array]]:
+        raw, value = jax.vmap(net)(batch.obs)
+        distribution = net.head(raw)
+        log_prob = distribution.log_prob(batch.action)
+        if self.clip_value:
+            errors = clipped_value_error(value, batch.old_value, batch.target, hyper.value_clip)
+        else:
+            errors = value_error(value, batch.target)
+
+        def mean(per_element: Array) -> Array:
+            return jnp.mean(per_element, where=batch.mask)
+
+        policy_loss = mean(clip_surrogate(log_prob, batch.old_log_prob, batch.advantage, hyper.clip))
+        value_loss = mean(errors)
+        entropy = mean(distribution.entropy())
+        loss = policy_loss + hyper.value_coef * value_loss - hyper.entropy_coef * entropy
+        clipped = jnp.abs(jnp.exp(log_prob - batch.old_log_prob) - 1.0) > hyper.clip
+        return loss, {
+            "loss/total": loss,
+            "loss/policy": policy_loss,
+            "loss/value": value_loss,
+            "train/entropy": entropy,
+            "train/approx_kl": mean(approximate_kl(log_prob, batch.old_log_prob)),
+            "train/clip_fraction": mean(clipped.astype(jnp.float32)),
+        }
+
+
+def ppo(
+    config: PPOConfig,
+    network: NetworkConfig,
+    spaces: tuple[Box, Space],
+    num_envs: int,
+    total_updates: int | None,
+    axis: str | None = None,
+) -> PPO:
+    """The agent for the settings; `total_updates` is the budget an annealed learning rate ends with."""
+    rate = config.learning_rate
+    numbers = Hyper(
+        learning_rate=rate,
+        final_learning_rate=0.0 if config.anneal_learning_rate else rate,
+        total_updates=total_updates or 1,
+        clip=config.clip_epsilon,
+        value_clip=config.value_clip_epsilon or 0.0,
+        gamma=config.gamma,
+        lam=config.gae_lambda,
+        entropy_coef=config.entropy_coef,
+        value_coef=config.value_coef,
+        max_grad_norm=config.max_grad_norm,
+        target_kl=config.target_kl or 0.0,
+    )
+    return PPO(
+        hyper=Hyper(*(jnp.float32(number) for number in numbers)),
+        network=network,
+        observation_space=spaces[0],
+        action_space=spaces[1],
+        num_envs=num_envs,
+        epochs=config.epochs_per_update,
+        minibatches=config.batch_size // config.minibatch_size,
+        normalize_advantages=config.normalize_advantages,
+        clip_value=config.value_clip_epsilon is not None,
+        stop_on_kl=config.target_kl is not None,
+        normalize_observations=config.normalize_observations,
+        normalize_rewards=config.normalize_rewards,
+        axis=axis,
+    )
+
+
+def seen(learner: Learner, obs: PyTree) -> PyTree:
+    """Observations as the nets see them: normalised where the policy does so."""
+    return obs if learner.obs_moments is None else normalize(learner.obs_moments, obs)
+
+
+def prepare(learner: Learner, rollout: Transition, reward: Array) -> Batch:
+    """The rollout with values, advantages and value targets, time and batch axes still apart."""
+    over_batch = jax.vmap(jax.vmap(learner.net.value))
+    obs = seen(learner, rollout.obs)
+    value = over_batch(obs)
+    next_value = over_batch(seen(learner, rollout.next_obs))
+    hyper = learner.hyper
+    advantage = gae(
+        reward, value, next_value, rollout.terminated, rollout.truncated, hyper.gamma, hyper.lam
+    )
+    return Batch(
+        obs=obs,
+        action=rollout.action,
+        old_log_prob=rollout.aux,
+        old_value=value,
+        advantage=advantage,
+        target=advantage + value,
+        mask=rollout.mask,
+    )
+
+
+def _adam() -> optax.GradientTransformation:
+    return optax.scale_by_adam(eps=ADAM_EPS)

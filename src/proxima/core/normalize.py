@@ -1,0 +1,65 @@
+"""Running mean and variance of a stream of arrays (Chan et al. 1979), kept with the policy."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from proxima.core.parallel import sum_over
+from proxima.core.types import PyTree
+
+CLIP = 10.0  # a normalised observation beyond ten deviations says no more than ten
+
+
+class Moments(NamedTuple):
+    """Count, mean and mean squared deviation of what was seen; the last two shaped like one sample."""
+
+    count: Array
+    mean: PyTree
+    variance: PyTree
+
+
+def first_moments(sample: PyTree) -> Moments:
+    """Moments of nothing yet: mean 0 and variance 1, so that normalising changes nothing."""
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(jnp.shape(leaf), jnp.float32), sample)
+    return Moments(jnp.zeros(()), zeros, jax.tree.map(jnp.ones_like, zeros))
+
+
+def add_samples(
+    moments: Moments, samples: PyTree, mask: Array, axis: str | None = None
+) -> Moments:
+    """The moments after seeing the masked-in `samples`, whose leading axes are those of `mask`.
+
+    With a mesh axis, the samples of all its devices.
+    """
+    added = sum_over(axis, jnp.sum(mask, dtype=jnp.float32))
+    total = moments.count + added
+    share = added / jnp.maximum(total, 1.0)
+    axes = tuple(range(mask.ndim))
+    count = jnp.maximum(added, 1.0)
+
+    def merge(mean: Array, variance: Array, leaf: Array) -> tuple[Array, Array]:
+        weight = jnp.expand_dims(mask, tuple(range(mask.ndim, leaf.ndim))).astype(jnp.float32)
+        leaf = leaf.astype(jnp.float32)
+        new_mean = sum_over(axis, jnp.sum(leaf * weight, axes)) / count
+        squares = jnp.sum(jnp.square(leaf - new_mean) * weight, axes)
+        new_variance = sum_over(axis, squares) / count
+        delta = new_mean - mean
+        merged = (1 - share) * variance + share * new_variance + share * (1 - share) * delta**2
+        return mean + share * delta, jnp.where(total > 0, merged, variance)
+
+    merged = jax.tree.map(merge, moments.mean, moments.variance, samples)
+    mean, variance = jax.tree.transpose(
+        jax.tree.structure(moments.mean), jax.tree.structure((0, 0)), merged
+    )
+    return Moments(total, mean, variance)
+
+
+def normalize(moments: Moments, sample: PyTree) -> PyTree:
+    """`sample` shifted and scaled to mean 0 and deviation 1, within ±CLIP."""
+
+    def shift_and_scale(mean: Array, variance: Array, leaf: Array) -> Array:
+        return jnp.clip((leaf - mean) / jnp.sqrt(variance + 1e-8), -CLIP, CLIP)
+
+    return jax.tree.map(shift_and_scale, moments.mean, moments.variance, sample)

@@ -1,0 +1,68 @@
+"""The seed contract: which random stream starts from which number.
+
+    backend (weights, action sampling)   seed
+    env pool, environment i              seed + i
+    first reset, environment i           seed + 10_000 + i
+    evaluation episode i                 seed of the experiment + 999 + i
+    minibatch shuffle                    seed ^ 0xA11CE
+    trial k                              seed of the experiment + k
+
+The seeds of neighbouring trials overlap (environment 1 of trial 0 and environment 0 of trial 1 are
+both seed + 1), so each environment's key also folds in its trial's seed: no two share a stream.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from proxima.core.types import Streams
+
+FIRST_RESET = 10_000
+EVALUATION = 999
+SHUFFLE = 0xA11CE
+
+
+class FirstKeys(NamedTuple):
+    """What starts a trial: keys for the weights and the first resets, and the lasting streams."""
+
+    weights: Array
+    resets: Array  # (B,)
+    streams: Streams
+
+
+def pool_keys(first: Array, trial_seed: Array, count: int) -> Array:
+    """Keys of environments first, first + 1, ... of the trial with that seed, (count,)."""
+    seeds = first + jnp.arange(count, dtype=jnp.uint32)
+    return jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(seed), trial_seed))(seeds)
+
+
+def first_keys(seed: Array, num_envs: int) -> FirstKeys:
+    """The keys of a trial, all from its seed, a uint32 scalar."""
+    weights, act = jax.random.split(jax.random.key(seed))
+    streams = Streams(
+        act=act,
+        env=pool_keys(seed, seed, num_envs),
+        shuffle=jax.random.key(seed ^ jnp.uint32(SHUFFLE)),
+    )
+    return FirstKeys(weights, pool_keys(seed + FIRST_RESET, seed, num_envs), streams)
+
+
+def evaluation_keys(experiment_seed: Array, episodes: int) -> Array:
+    """One key per evaluation episode: the same for every evaluation, trial and algorithm."""
+    return pool_keys(experiment_seed + EVALUATION, experiment_seed, episodes)
+
+
+def host_seed(first: int, trial_seed: int, generation: int) -> int:
+    """The reset seed of a host environment whose contract seed is `first`, 31 bits.
+
+    `generation` counts how often the pool was re-seeded, so that each time brings new episodes.
+    """
+    return int(np.random.SeedSequence((first, trial_seed, generation)).generate_state(1)[0] >> 1)
+
+
+def trial_seeds(experiment_seed: int, trials: int) -> list[int]:
+    """Trial k of an experiment has the experiment's seed + k."""
+    return [experiment_seed + k for k in range(trials)]

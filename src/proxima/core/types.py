@@ -1,0 +1,116 @@
+"""Every type the layers share. Time first, batch second; keys are arguments, never state of an env."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from jax import Array
+
+from proxima.core.spaces import Space
+
+# Arrays in a structure that belongs to whoever made it.
+PyTree = Any
+
+
+class Step(NamedTuple):
+    """What an environment says after an action."""
+
+    obs: PyTree
+    reward: Array
+    terminated: Array  # the value ends here
+    truncated: Array  # only the episode ends here
+    metrics: dict[str, Array]
+
+
+class Transition(NamedTuple):
+    """One step as a learner sees it; a rollout stacks these time-major, (T, B, ...)."""
+
+    obs: PyTree
+    action: PyTree
+    reward: Array
+    next_obs: PyTree  # the observation before any reset
+    terminated: Array
+    truncated: Array
+    mask: Array  # False: padding, or the fake row of a next-step autoreset
+    aux: PyTree  # what the algorithm wants back, for example log_prob
+
+
+class View(NamedTuple):
+    """What an agent may look at when it acts: observations (B, ...) and, for search, env states."""
+
+    obs: PyTree
+    env_state: PyTree = None  # None on host environments
+
+
+class Streams(NamedTuple):
+    """The random streams of a run, each seeded by the seed contract."""
+
+    act: Array
+    env: Array  # (B,), one stream per environment
+    shuffle: Array
+
+
+class PerEnv(NamedTuple):
+    """Marks a part of a learner that has one entry per environment, (B, ...)."""
+
+    value: Array
+
+
+class TrainState(NamedTuple):
+    """All that a run needs to go on; saved whole, so that resuming is exact."""
+
+    learner: PyTree
+    actors: PyTree
+    key: Streams
+
+
+class Env(Protocol):
+    """One instance: pure, no autoreset, the key an argument; batching is the caller's vmap."""
+
+    observation_space: Space
+    action_space: Space
+
+    def reset(self, key: Array) -> tuple[PyTree, PyTree]: ...
+
+    def step(self, state: PyTree, action: PyTree, key: Array) -> tuple[PyTree, Step]: ...
+
+
+class Agent(Protocol):
+    """Pure functions over batches; `noise` draws a whole rollout's randomness in one call."""
+
+    def init(self, key: Array) -> PyTree: ...
+
+    def noise(self, key: Array, shape: tuple[int, ...]) -> PyTree: ...
+
+    def explore(self, learner: PyTree, view: View, noise: PyTree) -> tuple[PyTree, PyTree]: ...
+
+    def exploit(self, learner: PyTree, view: View) -> PyTree: ...
+
+    def update(
+        self, learner: PyTree, rollout: Transition, key: Array
+    ) -> tuple[PyTree, dict[str, Array]]: ...
+
+
+class HostStep(NamedTuple):
+    """What a pool of host environments says after a row of actions, (N, ...) NumPy arrays."""
+
+    obs: np.ndarray  # to act on next; of the next episode where one ended
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    next_obs: np.ndarray  # before any reset
+    mask: np.ndarray  # False where the row is no real step: a next-step autoreset's fake one
+
+
+class HostEnv(Protocol):
+    """Many environments stepped on the host together; resets itself, whatever its autoreset mode."""
+
+    observation_space: Space
+    action_space: Space
+    num_envs: int
+
+    def reset(self, seeds: Sequence[int]) -> np.ndarray: ...
+
+    def step(self, actions: np.ndarray) -> HostStep: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,102 @@
+"""The actor and the critic: two MLPs, or two heads on one trunk. Nets take one sample."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from annotated_types import Ge, MinLen
+from jax import Array
+
+from proxima.core.distributions import Distribution, Normal, TanhNormal, categorical
+from proxima.core.spaces import Box, Discrete, Space, flat_size
+from proxima.nets.mlp import ACTIVATIONS, MLP, Linear, linear, mlp
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkConfig:
+    """The shape of the policy's and the value's nets."""
+
+    hidden: Annotated[tuple[Annotated[int, Ge(1)], ...], MinLen(1)] = (64, 64)
+    """Widths of the hidden layers."""
+    activation: Literal["tanh", "relu", "silu"] = "tanh"
+    """Nonlinearity after each hidden layer."""
+    shared_trunk: bool = False
+    """One trunk with a policy and a value head instead of two separate nets."""
+    distribution: Literal["auto", "categorical", "normal", "tanh_normal"] = "auto"
+    """Action distribution; auto takes categorical for discrete and normal for continuous actions."""
+
+
+class PolicyHead(eqx.Module):
+    """What turns the actor's numbers into a distribution over the action space."""
+
+    log_std: Array | None  # state-independent, as in the PPO paper's continuous policies; None if discrete
+    space: Space = eqx.field(static=True)
+    kind: str = eqx.field(static=True)
+
+    def __call__(self, raw: Array) -> Distribution:
+        """The distribution given the actor's output, over any leading axes."""
+        if isinstance(self.space, Discrete):
+            return categorical(raw)
+        raw = raw.reshape(*raw.shape[:-1], -1)
+        if self.kind == "normal":
+            return Normal(raw, self.log_std)
+        low, high = jnp.asarray(self.space.low), jnp.asarray(self.space.high)
+        return TanhNormal(raw, self.log_std, low, high)
+
+
+class ActorCritic(eqx.Module):
+    """A policy and a value of one observation; `trunk` is None when the two nets are separate."""
+
+    trunk: MLP | None
+    actor: MLP | Linear
+    critic: MLP | Linear
+    head: PolicyHead
+    activation: str = eqx.field(static=True)
+
+    def _features(self, obs: Array) -> Array:
+        flat = jnp.ravel(obs).astype(jnp.float32)
+        if self.trunk is None:
+            return flat
+        return ACTIVATIONS[self.activation](self.trunk(flat))
+
+    def policy(self, obs: Array) -> Array:
+        """The actor's raw output for one observation; `head` makes it a distribution."""
+        return self.actor(self._features(obs))
+
+    def value(self, obs: Array) -> Array:
+        """V of one observation, a scalar."""
+        return self.critic(self._features(obs))[0]
+
+    def __call__(self, obs: Array) -> tuple[Array, Array]:
+        """Raw policy output and value of one observation, the trunk evaluated once."""
+        features = self._features(obs)
+        return self.actor(features), self.critic(features)[0]
+
+
+def distribution_kind(config: NetworkConfig, space: Space) -> str:
+    """The distribution that `auto` stands for."""
+    if config.distribution != "auto":
+        return config.distribution
+    return "categorical" if isinstance(space, Discrete) else "normal"
+
+
+def actor_critic(
+    key: Array, config: NetworkConfig, observation_space: Box, action_space: Space
+) -> ActorCritic:
+    """Orthogonal nets; the policy's last gain is 0.01, so that training starts near uniform."""
+    trunk_key, actor_key, critic_key = jax.random.split(key, 3)
+    outputs = action_space.n if isinstance(action_space, Discrete) else flat_size(action_space)
+    inputs = flat_size(observation_space)
+    kind = distribution_kind(config, action_space)
+    log_std = None if isinstance(action_space, Discrete) else jnp.zeros(outputs)
+    head = PolicyHead(log_std, action_space, kind)
+    if config.shared_trunk:
+        width = config.hidden[-1]
+        trunk = mlp(trunk_key, (inputs, *config.hidden), config.activation, 2**0.5)
+        actor, critic = linear(actor_key, width, outputs, 0.01), linear(critic_key, width, 1, 1.0)
+        return ActorCritic(trunk, actor, critic, head, config.activation)
+    actor = mlp(actor_key, (inputs, *config.hidden, outputs), config.activation, 0.01)
+    critic = mlp(critic_key, (inputs, *config.hidden, 1), config.activation, 1.0)
+    return ActorCritic(None, actor, critic, head, config.activation)
