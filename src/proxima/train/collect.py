@@ -1,0 +1,97 @@
+"""Collecting rollouts from compiled environments: one scan over time, all randomness drawn beforehand."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from proxima.core.parallel import sum_over
+from proxima.core.trees import select
+from proxima.core.types import Agent, Env, PyTree, Streams, Transition, View
+
+
+class Actors(NamedTuple):
+    """The environments between two rollouts: their states, observations and open episodes, (B, ...)."""
+
+    env_state: PyTree
+    obs: PyTree
+    episode_return: Array
+    episode_length: Array
+
+
+class Collector(eqx.Module):
+    """Steps `num_envs` copies of an environment for `steps` steps and resets those that end."""
+
+    env: Env
+    num_envs: int = eqx.field(static=True)
+    steps: int = eqx.field(static=True)
+    axis: str | None = eqx.field(static=True, default=None)  # mesh axis the environments are spread over
+
+    def init(self, reset_keys: Array) -> Actors:
+        """Freshly reset environments, one per key."""
+        env_state, obs = jax.vmap(self.env.reset)(reset_keys)
+        zeros = jnp.zeros(len(reset_keys))
+        return Actors(env_state, obs, zeros, zeros)
+
+    def __call__(
+        self, agent: Agent, learner: PyTree, actors: Actors, key: Streams
+    ) -> tuple[Actors, Transition, dict[str, Array]]:
+        """The actors afterwards, the rollout (T, B, ...), and sums over the episodes that ended."""
+        env_keys = jax.vmap(lambda env_key: jax.random.split(env_key, (self.steps, 2)))(key.env)
+        env_keys = jnp.swapaxes(env_keys, 0, 1)  # (T, B, 2): one to step and one to reset
+        # Every step might end an episode: a reset for each, drawn at once, is cheaper than drawing in the loop.
+        resets = jax.vmap(jax.vmap(self.env.reset))(env_keys[:, :, 1])
+        act_key = key.act
+        if self.axis is not None:
+            act_key = jax.random.fold_in(act_key, jax.lax.axis_index(self.axis))
+        noise = agent.noise(act_key, (self.steps, key.env.shape[0]))
+
+        def step(carry, row):
+            env_state, obs = carry
+            noise, step_key, reset = row
+            action, aux = agent.explore(learner, View(obs, env_state), noise)
+            env_state, result = jax.vmap(self.env.step)(env_state, action, step_key)
+            ended = result.terminated | result.truncated
+            carry = select(ended, reset, (env_state, result.obs))
+            transition = Transition(
+                obs, action, result.reward, result.obs, result.terminated, result.truncated,
+                jnp.ones_like(ended), aux,
+            )
+            return carry, transition
+
+        rows = (noise, env_keys[:, :, 0], resets)
+        (env_state, obs), rollout = jax.lax.scan(step, (actors.env_state, actors.obs), rows)
+        episode_return, episode_length, episodes = finished_episodes(
+            rollout, actors.episode_return, actors.episode_length
+        )
+        actors = Actors(env_state, obs, episode_return, episode_length)
+        return actors, rollout, sum_over(self.axis, episodes)
+
+
+def finished_episodes(
+    rollout: Transition, open_return: Array, open_length: Array
+) -> tuple[Array, Array, dict[str, Array]]:
+    """Sums over the episodes that end within the rollout, and what the open ones carry on, (B,).
+
+    A step counts towards a finished episode when an ending lies at or after it; what the episode had
+    before this rollout comes in through `open_return` and `open_length`.
+    """
+    real = rollout.mask.astype(jnp.float32)
+    ended = (rollout.terminated | rollout.truncated) & rollout.mask
+    finishes = jax.lax.cummax(ended.astype(jnp.float32), axis=0, reverse=True)
+
+    def divide(amount: Array, carried: Array) -> tuple[Array, Array]:
+        within = jnp.sum(amount * finishes) + jnp.sum(carried * finishes[0])
+        after = jnp.sum(amount * (1 - finishes), axis=0) + carried * (1 - finishes[0])
+        return within, after
+
+    return_sum, open_return = divide(rollout.reward * real, open_return)
+    length_sum, open_length = divide(real, open_length)
+    episodes = {
+        "episode/count": jnp.sum(ended, dtype=jnp.float32),
+        "episode/return_sum": return_sum,
+        "episode/length_sum": length_sum,
+    }
+    return open_return, open_length, episodes

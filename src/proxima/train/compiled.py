@@ -1,0 +1,130 @@
+"""A Program over compiled environments: training, evaluation and recording are each one program."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from proxima.core.seeds import evaluation_keys, first_keys
+from proxima.core.spaces import Discrete, Space
+from proxima.core.trees import select
+from proxima.core.types import Agent, Env, PyTree, TrainState, View
+from proxima.train.chunk import Layout, compiled_chunk, place
+from proxima.train.collect import Collector
+from proxima.train.program import Evaluation, Policy, Program, Recording
+
+
+def compiled_program(
+    agent: Agent, collector: Collector, layout: Layout, experiment_seed: int
+) -> Program:
+    """The Program of an agent on a compiled environment."""
+    env, num_envs = collector.env, collector.num_envs
+    seed = jnp.uint32(experiment_seed)
+    run = compiled_chunk(layout)
+
+    def init(seeds: list[int]) -> TrainState:
+        states = _init(agent, collector, jnp.asarray(seeds, jnp.uint32))
+        return place(states, layout)
+
+    def chunk(states: TrainState, active: np.ndarray, updates: int):
+        states, sums = run(agent, collector, states, jnp.asarray(active), jnp.int32(updates))
+        return states, jax.device_get(sums)
+
+    def evaluate(learners: PyTree, policy: Policy, episodes: int) -> Evaluation:
+        keys = evaluation_keys(seed, episodes)
+        return Evaluation(*jax.device_get(_evaluate(agent, env, learners, keys, policy)))
+
+    def record(learner: PyTree) -> Recording:
+        rows = jax.device_get(_record(agent, env, learner, evaluation_keys(seed, 1)[0], 2_000))
+        obs, actions, rewards, alive = rows
+        length = int(alive.sum())
+        return Recording(obs[:length], actions[:length], rewards[:length])
+
+    return Program(
+        init=init,
+        chunk=chunk,
+        evaluate=evaluate,
+        record=record,
+        reseed=lambda states: states,
+        exact_anywhere=True,
+        steps_per_update=num_envs * collector.steps,
+        close=lambda: None,
+    )
+
+
+@partial(jax.jit)
+def _init(agent: Agent, collector: Collector, seeds: Array) -> TrainState:
+    def one(seed: Array) -> TrainState:
+        keys = first_keys(seed, collector.num_envs)
+        return TrainState(agent.init(keys.weights), collector.init(keys.resets), keys.streams)
+
+    return jax.vmap(one)(seeds)
+
+
+@partial(jax.jit, static_argnames="policy")
+def _evaluate(
+    agent: Agent, env: Env, learners: PyTree, keys: Array, policy: Policy
+) -> tuple[Array, Array]:
+    """Returns and lengths, (trials, episodes): each key is one episode, so short ones count no more."""
+    reset_keys, step_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
+
+    def one_trial(learner: PyTree) -> tuple[Array, Array]:
+        env_state, obs = jax.vmap(env.reset)(reset_keys)
+        zeros = jnp.zeros(len(keys))
+        start = (env_state, obs, zeros, zeros, jnp.ones(len(keys), bool))
+
+        def step(carry):
+            env_state, obs, returns, lengths, alive = carry
+            # The number of steps done so far names the step, so that no key is used twice.
+            now = jax.vmap(jax.random.fold_in, (0, None))(step_keys, jnp.max(lengths).astype(int))
+            act_keys, env_keys = jax.vmap(jax.random.split, out_axes=1)(now)
+            action = _act(agent, env.action_space, learner, View(obs, env_state), act_keys, policy)
+            next_state, result = jax.vmap(env.step)(env_state, action, env_keys)
+            carry = select(alive, (next_state, result.obs), (env_state, obs))
+            returns = returns + jnp.where(alive, result.reward, 0.0)
+            ended = result.terminated | result.truncated
+            return *carry, returns, lengths + alive, alive & ~ended
+
+        _, _, returns, lengths, _ = jax.lax.while_loop(
+            lambda carry: jnp.any(carry[-1]), step, start
+        )
+        return returns, lengths
+
+    return jax.lax.map(one_trial, learners)
+
+
+def _act(agent: Agent, space: Space, learner: PyTree, view: View, keys: Array, policy: Policy):
+    if policy == "greedy":
+        return agent.exploit(learner, view)
+    if policy == "random":
+        return jax.vmap(partial(random_action, space))(keys)
+    noise = jax.vmap(lambda key: agent.noise(key, ()))(keys)
+    return agent.explore(learner, view, noise)[0]
+
+
+def random_action(space: Space, key: Array) -> Array:
+    """A uniform action; where a bound is infinite, a standard normal one."""
+    if isinstance(space, Discrete):
+        return jax.random.randint(key, (), 0, space.n)
+    if not space.bounded:
+        return jax.random.normal(key, space.shape)
+    low, high = (jnp.asarray(bound).reshape(space.shape) for bound in (space.low, space.high))
+    return jax.random.uniform(key, space.shape, minval=low, maxval=high)
+
+
+@partial(jax.jit, static_argnames="steps")
+def _record(agent: Agent, env: Env, learner: PyTree, key: Array, steps: int):
+    reset_key, step_key = jax.random.split(key)
+
+    def step(carry, key):
+        env_state, obs, alive = carry
+        view = jax.tree.map(lambda leaf: leaf[None], View(obs, env_state))
+        action = jax.tree.map(lambda leaf: leaf[0], agent.exploit(learner, view))
+        env_state, result = env.step(env_state, action, key)
+        row = (obs, action, result.reward, alive)
+        return (env_state, result.obs, alive & ~(result.terminated | result.truncated)), row
+
+    start = (*env.reset(reset_key), jnp.asarray(True))
+    return jax.lax.scan(step, start, jax.random.split(step_key, steps))[1]

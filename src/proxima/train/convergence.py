@@ -1,0 +1,73 @@
+"""When a trial has learnt what it was asked: a sliding window, patience and the best value seen.
+
+    reached   the mean of the newest `convergence_window` episodes is at the target
+    converged it has stayed there for `early_stopping_patience` further episodes
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Literal, NamedTuple
+
+from annotated_types import Ge
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvergenceConfig:
+    """What counts as solved, and how sure to be before stopping."""
+
+    target_reward: float | None = 195.0
+    """Mean episode return that counts as solved; null trains for the whole budget."""
+    convergence_window: Annotated[int, Ge(1)] = 100
+    """Episodes in the sliding window whose mean is compared with the target."""
+    early_stopping_patience: Annotated[int, Ge(0)] = 10
+    """Further episodes for which the window must stay at the target before the trial stops."""
+    source: Literal["evaluation", "training"] = "evaluation"
+    """Whose episodes fill the window: the greedy evaluation's or the exploring policy's."""
+
+
+class Convergence(NamedTuple):
+    """What a trial's convergence check remembers."""
+
+    groups: tuple[tuple[float, int], ...] = ()  # newest last: mean return and number of episodes
+    best: float | None = None  # the best window mean seen
+    reached_at_step: int | None = None  # start of the present streak at the target
+    waited: int = 0  # episodes since then
+    converged: bool = False
+
+
+def observe(
+    config: ConvergenceConfig, state: Convergence, mean: float, episodes: int, step: int
+) -> Convergence:
+    """The state after `episodes` more episodes of that mean return, seen at environment step `step`.
+
+    Episodes arrive in groups (an evaluation, a chunk); the window is the fewest newest groups that
+    hold at least `convergence_window` episodes.
+    """
+    if episodes == 0 or state.converged:
+        return state
+    groups = _trim((*state.groups, (mean, episodes)), config.convergence_window)
+    window = window_mean(groups)
+    state = state._replace(groups=groups)
+    if sum(count for _, count in groups) < config.convergence_window:
+        return state
+    best = window if state.best is None else max(state.best, window)
+    state = state._replace(best=best)
+    if config.target_reward is None or window < config.target_reward:
+        return state._replace(reached_at_step=None, waited=0)
+    if state.reached_at_step is None:
+        state = state._replace(reached_at_step=step)
+    else:
+        state = state._replace(waited=state.waited + episodes)
+    return state._replace(converged=state.waited >= config.early_stopping_patience)
+
+
+def window_mean(groups: tuple[tuple[float, int], ...]) -> float:
+    """Mean return over the groups' episodes, NaN for none."""
+    count = sum(episodes for _, episodes in groups)
+    return sum(mean * episodes for mean, episodes in groups) / count if count else math.nan
+
+
+def _trim(groups: tuple[tuple[float, int], ...], window: int) -> tuple[tuple[float, int], ...]:
+    while len(groups) > 1 and sum(count for _, count in groups[1:]) >= window:
+        groups = groups[1:]
+    return groups

@@ -1,0 +1,43 @@
+"""What the training loop drives: a program over all trials at once, compiled or on the host.
+
+The loop knows nothing of environments or devices; it holds a Program. `compiled.py` and `host.py` make one.
+"""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from proxima.core.types import PyTree, TrainState
+
+Policy = Literal["greedy", "sampled", "random"]
+
+
+class Evaluation(NamedTuple):
+    """Undiscounted returns and lengths of the evaluation episodes, (trials, episodes)."""
+
+    returns: np.ndarray
+    lengths: np.ndarray
+
+
+class Recording(NamedTuple):
+    """One greedy episode, for plots and films: observations (T, ...), actions (T, ...), rewards (T,)."""
+
+    obs: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
+    frames: list[np.ndarray] | None = None  # rendered pictures, where a host environment makes them
+
+
+class Program(NamedTuple):
+    """Trials as functions; TrainStates and learners are batched, trials first."""
+
+    init: Callable[[list[int]], TrainState]  # trial seeds → states
+    # states, active (trials,), updates → states, sums of metrics per trial; the old states are given up
+    chunk: Callable[[TrainState, np.ndarray, int], tuple[TrainState, dict[str, np.ndarray]]]
+    evaluate: Callable[[PyTree, Policy, int], Evaluation]  # learners, policy, episodes
+    record: Callable[[PyTree], Recording]  # one learner, without the trial axis
+    reseed: Callable[[TrainState], TrainState]  # at checkpoints: what cannot be saved starts afresh
+    exact_anywhere: bool  # False: exact resume only from states that `reseed` has just returned
+    steps_per_update: int
+    close: Callable[[], None]
