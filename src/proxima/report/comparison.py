@@ -1,0 +1,325 @@
+"""Pictures and tables across trials and across runs."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from proxima.core.errors import ProximaError
+from proxima.report import statistics
+from proxima.report.plots import (
+    BLUE,
+    COLOURS,
+    GREY,
+    INK,
+    VERMILLION,
+    decimals,
+    draw_target,
+    legend,
+    new_figure,
+    number,
+    save,
+    steps_axis,
+    strip,
+    style,
+)
+
+GRID_POINTS = 200
+Curve = tuple[ArrayLike, ArrayLike]  # a trial's evaluation steps and returns
+
+
+class Run(NamedTuple):
+    """One run as a comparison sees it."""
+
+    name: str
+    curves: Sequence[Curve]
+    """Evaluation steps and mean returns of each trial."""
+    results: Sequence[Mapping[str, Any]]
+    """results.json of each trial."""
+
+
+class Band(NamedTuple):
+    """What the trials of one run say together, on one grid of steps."""
+
+    steps: NDArray[np.float64]
+    iqm: NDArray[np.float64]
+    low: NDArray[np.float64] | None
+    high: NDArray[np.float64] | None
+    trials: int
+    failed: int
+    """Trials left out: without a point, or whose last return is not finite."""
+    held: int
+    """Trials that stopped before the last one and keep their last return."""
+
+
+def band(curves: Sequence[Curve], points: int = GRID_POINTS) -> Band:
+    """The IQM of the trials and its bootstrap interval on a common grid of steps."""
+    cleaned = [_clean(curve) for curve in curves]
+    kept = [curve for curve in cleaned if curve is not None]
+    failed = len(curves) - len(kept)
+    if not kept:
+        empty = np.zeros(0)
+        return Band(empty, empty, None, None, 0, failed, 0)
+    end = max(steps[-1] for steps, _ in kept)
+    start = max(steps[0] for steps, _ in kept)  # before it some trial has no return yet
+    grid = np.linspace(start, end, points if end > start else 1)
+    values = np.stack([np.interp(grid, steps, returns) for steps, returns in kept])
+    interval = statistics.bootstrap_band(values)
+    low, high = (None, None) if interval is None else interval
+    # trials are looked at between chunks, so ends a few percent apart are the same end
+    held = sum(bool(steps[-1] < 0.95 * end) for steps, _ in kept)
+    return Band(
+        grid, statistics.interquartile_mean(values, axis=0), low, high, len(kept), failed, held
+    )
+
+
+def learning_curves(
+    path: str | Path, curves: Sequence[Curve], title: str = "", target: float | None = None
+) -> None:
+    """Draw the trials as thin lines under their IQM and its interval."""
+    figure = new_figure(8, 4.5)
+    axes = figure.add_subplot()
+    for steps, returns in curves:
+        axes.plot(steps, returns, color=BLUE, linewidth=0.8, alpha=0.45)
+        _mark_end(axes, steps, returns)
+    found = band(curves)
+    if found.trials:
+        _draw_band(axes, found, BLUE, "greedy return" if found.trials == 1 else "IQM of the trials")
+    draw_target(axes, target)
+    style(axes, title or "Learning curves", "environment steps", "greedy mean episode return")
+    steps_axis(axes)
+    legend(axes)
+    ends = " Dots: where trials ended." if found.trials > 1 else ""
+    _caption(figure, _explain([found]) + ends)
+    save(figure, path)
+
+
+def final_returns(
+    path: str | Path,
+    labels: Sequence[str],
+    returns_per_trial: Sequence[Sequence[float]],
+    random: Sequence[float] | None = None,
+    title: str = "Greedy returns after training",
+) -> None:
+    """Draw every trial's evaluation episodes, their IQM over trials and the random policy."""
+    figure = new_figure(8, 4.5)
+    axes = figure.add_subplot()
+    means = statistics.trial_means(returns_per_trial)
+    summary = statistics.aggregate(means)
+    names = list(labels)
+    for place, (returns, mean) in enumerate(zip(returns_per_trial, means, strict=True)):
+        if np.isfinite(mean):
+            strip(axes, place, returns, BLUE, vertical=True)
+        names[place] += f"\n{number(mean)}"
+    if random is not None:
+        strip(axes, len(names), random, GREY, vertical=True)
+        names.append(f"random\n{number(statistics.trial_means([random])[0])}")
+    if summary["iqm"] is not None:
+        text = "mean" if summary["n"] == 1 else "IQM of trial means"
+        axes.axhline(
+            summary["iqm"],
+            color=VERMILLION,
+            linewidth=1.3,
+            label=f"{text} {_interval_text(summary)}",
+            zorder=1,
+        )
+    if summary["low"] is not None:
+        axes.axhspan(summary["low"], summary["high"], color=VERMILLION, alpha=0.12, linewidth=0)
+    style(axes, title, "", "episode return")
+    axes.set_xticks(range(len(names)), names)
+    axes.set_xlim(-0.6, max(len(names), 3) - 0.4)
+    axes.grid(False, axis="x")
+    _headroom(axes)
+    legend(axes)
+    failed = f" {summary['failed']} failed, left out." if summary["failed"] else ""
+    _caption(
+        figure, f"Dot: episode; box: quartiles; diamond and number below: the trial's mean.{failed}"
+    )
+    save(figure, path)
+
+
+def trial_rows(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The per-trial table: one row per results.json."""
+    return [
+        {
+            "trial": result["trial"],
+            "seed": result["seed"],
+            "return": float(mean),
+            "± std": result["evaluation"]["return_std"],
+            "min": result["evaluation"]["return_min"],
+            "max": result["evaluation"]["return_max"],
+            "random": result["random"]["return_mean"],
+            "steps": result["environment_steps"],
+            "steps/s": round(result["steps_per_second"]),
+            "converged at": result["converged_at_step"] if result["converged"] else "no",
+        }
+        for result, mean in zip(results, _result_means(results), strict=True)
+    ]
+
+
+def trials_table(
+    path: str | Path, rows: Sequence[Mapping[str, Any]], title: str = "Trials"
+) -> None:
+    """Draw rows as a table; the columns are the first row's keys."""
+    names = list(rows[0]) if rows else ["no trials"]
+    columns = [[name, *_cells([row[name] for row in rows])] for name in names]
+    widths = np.array([max(1.15 * len(cells[0]), *map(len, cells)) + 2 for cells in columns])
+    edges = np.cumsum(widths) / widths.sum()
+    figure = new_figure(8, 0.6 + 0.3 * (len(rows) + 1))
+    axes = figure.add_subplot()
+    axes.axis("off")
+    axes.set(xlim=(0, 1), ylim=(len(rows) + 1, 0))
+    axes.set_title(title, loc="left", fontsize=12, color=INK)
+    for line in range(1, len(rows) + 1, 2):
+        axes.axhspan(line, line + 1, color="#F2F2F2", linewidth=0)
+    size = min(10.0, 900 / widths.sum())  # so that many columns still fit the width
+    for place, cells in enumerate(columns):
+        x, align = (0.01, "left") if place == 0 else (edges[place] - 0.01, "right")
+        for line, cell in enumerate(cells):
+            weight = "normal" if line else "bold"
+            axes.text(x, line + 0.5, cell, ha=align, va="center", fontsize=size, weight=weight)
+    axes.axhline(1, color=INK, linewidth=1)
+    save(figure, path)
+
+
+def compare_runs(
+    path: str | Path, runs: Sequence[Run], title: str = "Runs compared", target: float | None = None
+) -> None:
+    """Draw each run's IQM and interval over its trials in one picture."""
+    figure = new_figure(8, 4.5)
+    axes = figure.add_subplot()
+    bands = [band(run.curves) for run in runs]
+    for place, (run, found) in enumerate(zip(runs, bands, strict=True)):
+        dashes = ("-", (0, (6, 2)), (0, (2, 1.5)))[place // len(COLOURS) % 3]
+        label = f"{run.name} (n = {found.trials})"
+        _draw_band(axes, found, COLOURS[place % len(COLOURS)], label, dashes)
+    draw_target(axes, target)
+    style(axes, title, "environment steps", "greedy mean episode return")
+    steps_axis(axes)
+    legend(axes)
+    _caption(figure, _explain(bands))
+    save(figure, path)
+
+
+def comparison_rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """One row per run: what its trials earn after training, and what that took."""
+    return [
+        {
+            "name": run.name,
+            "trials": len(run.results),
+            **_without_count(statistics.aggregate(_result_means(run.results))),
+            "steps": _mean(run.results, "environment_steps"),
+            "steps/s": _mean(run.results, "steps_per_second"),
+            "converged": f"{sum(bool(r['converged']) for r in run.results)}/{len(run.results)}",
+        }
+        for run in runs
+    ]
+
+
+def improvement(first: Run, second: Run) -> dict[str, Any]:
+    """How much better the first run's trials are than the second's on the same episodes."""
+    one, other = (
+        [result["evaluation"]["returns"] for result in run.results] for run in (first, second)
+    )
+    counts = {len(returns) for returns in (*one, *other) if len(returns)}
+    if len(counts) > 1:
+        raise ProximaError(
+            f"{first.name} and {second.name} were evaluated on different numbers of episodes "
+            f"({', '.join(map(str, sorted(counts)))}), so their episodes cannot be paired; "
+            "give both the same evaluation.final_episodes"
+        )
+    return {
+        "first": first.name,
+        "second": second.name,
+        **statistics.paired_comparison(one, other),
+    }
+
+
+def _clean(curve: Curve) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """The curve's finite points, or None for a trial that failed."""
+    steps, returns = (np.asarray(part, dtype=float) for part in curve)
+    finite = np.isfinite(returns)
+    if not finite.any() or not finite[-1]:
+        return None
+    return steps[finite], returns[finite]
+
+
+def _draw_band(axes: Any, found: Band, colour: str, label: str, dashes: Any = "-") -> None:
+    marker = "o" if len(found.steps) == 1 else None
+    axes.plot(
+        found.steps, found.iqm, color=colour, linewidth=2.2, ls=dashes, marker=marker, label=label
+    )
+    if found.low is not None and found.high is not None:
+        axes.fill_between(found.steps, found.low, found.high, color=colour, alpha=0.2, linewidth=0)
+
+
+def _mark_end(axes: Any, steps: ArrayLike, returns: ArrayLike) -> None:
+    """A dot where a trial ended, a cross where its return was last finite before it failed."""
+    steps, returns = np.asarray(steps, dtype=float), np.asarray(returns, dtype=float)
+    finite = np.flatnonzero(np.isfinite(returns))
+    if len(finite):
+        last = finite[-1]
+        marker, colour = ("o", BLUE) if last == len(returns) - 1 else ("X", VERMILLION)
+        axes.scatter(steps[last], returns[last], s=28, marker=marker, color=colour, zorder=5)
+
+
+def _explain(bands: Sequence[Band]) -> str:
+    """The caption: what line and band are, and what happened to unusual trials."""
+    if not any(found.trials for found in bands):
+        return "No trial has a finite return to draw."
+    parts = ["Line: interquartile mean over trials; band: 95 % bootstrap interval."]
+    if not any(found.trials > 1 for found in bands):
+        parts = ["One trial: no interval can be drawn from a single seed."]
+    if held := sum(found.held for found in bands):
+        parts.append(f"{held} stopped early and keep{'s' * (held == 1)} the last value.")
+    if failed := sum(found.failed for found in bands):
+        parts.append(f"{failed} failed (not finite), left out.")
+    return " ".join(parts)
+
+
+def _caption(figure: Any, text: str) -> None:
+    lines = textwrap.fill(text, 110)  # what fits the figure's width
+    figure.supxlabel(lines, fontsize=8.5, color="#555555", x=0.01, ha="left")
+
+
+def _headroom(axes: Any) -> None:
+    """Room above the data for the legend, and around data that is one number."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + 0.15 * (high - low))
+
+
+def _interval_text(summary: Mapping[str, Any]) -> str:
+    text = number(summary["iqm"])
+    if summary["low"] is None:
+        return text
+    return f"{text} [{number(summary['low'])}, {number(summary['high'])}]"
+
+
+def _result_means(results: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
+    return statistics.trial_means([result["evaluation"]["returns"] for result in results])
+
+
+def _mean(results: Sequence[Mapping[str, Any]], key: str) -> int | None:
+    return round(float(np.mean([result[key] for result in results]))) if results else None
+
+
+def _without_count(summary: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in summary.items() if key != "n"}
+
+
+def _cells(values: Sequence[Any]) -> list[str]:
+    """A column's values as text, its fractions with equally many decimals."""
+    fractions = [value for value in values if isinstance(value, float)]
+    digits = max(map(decimals, fractions), default=0)
+    return [number(v, digits) if isinstance(v, float) else _cell(v) for v in values]
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,149 @@
+"""What a handful of trials says: interquartile mean and stratified bootstrap interval.
+
+The trial is the unit. Episodes of one trial share one policy, so they are averaged first
+(`trial_means`) and only trials are resampled; resampling episodes would make the interval say how
+well one policy was measured, not how well the algorithm learns.
+(Agarwal et al. 2021, arXiv 2108.13264)
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+LEVEL = 0.95
+RESAMPLES = 2000  # the 2.5 % quantile then rests on 50 resamples
+
+
+def interquartile_mean(values: ArrayLike, axis: int | None = None) -> Any:
+    """The mean of what is left after cutting the floor(n / 4) smallest and largest values.
+
+    Whole values are cut and none is weighted by a fraction, as in scipy's trim_mean(values, 0.25)
+    and so in rliable: of one to three values it is the plain mean. NaN or nothing in is NaN out.
+    """
+    array = np.asarray(values, dtype=float)
+    if axis is None:
+        array, axis = array.ravel(), 0
+    count = array.shape[axis]
+    if count == 0:
+        return np.full(np.delete(array.shape, axis), np.nan)[()]
+    cut = count // 4
+    middle = np.take(np.sort(array, axis=axis), range(cut, count - cut), axis=axis)
+    # sort puts NaN last, where the cut would hide it
+    return np.where(np.isnan(array).any(axis=axis), np.nan, middle.mean(axis=axis))[()]
+
+
+def stratified_bootstrap_interval(
+    values: ArrayLike, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
+) -> tuple[float, float] | None:
+    """The percentile interval of the IQM over (trials,) or (trials, tasks) values.
+
+    Trials are resampled within each task. Non-finite values are dropped; None where a task has
+    fewer than two trials left, for one trial says nothing about another.
+    """
+    strata = _strata(values)
+    if not strata or min(map(len, strata)) < 2:
+        return None
+    generator = np.random.default_rng(seed)
+    drawn = [task[generator.integers(len(task), size=(resamples, len(task)))] for task in strata]
+    low, high = _percentiles(interquartile_mean(np.concatenate(drawn, axis=1), axis=1), level)
+    return float(low), float(high)
+
+
+def aggregate(values: ArrayLike, level: float = LEVEL) -> dict[str, float | int | None]:
+    """The IQM and its interval over (trials,) or (trials, tasks) values, ready for JSON.
+
+    `n` counts the values used, `failed` the non-finite ones left out; what cannot be said is None.
+    """
+    count = sum(map(len, _strata(values)))
+    interval = stratified_bootstrap_interval(values, level)
+    low, high = (None, None) if interval is None else interval
+    return {
+        "iqm": float(interquartile_mean(np.concatenate(_strata(values)))) if count else None,
+        "low": low,
+        "high": high,
+        "n": count,
+        "failed": int(np.size(values)) - count,
+    }
+
+
+def trial_means(returns_per_trial: Iterable[Sequence[float]]) -> NDArray[np.float64]:
+    """One number per trial, its mean return; NaN (failed) for no episodes or a non-finite one."""
+    trials = [np.asarray(returns, dtype=float) for returns in returns_per_trial]
+    means = [
+        trial.mean() if trial.size and np.isfinite(trial).all() else np.nan for trial in trials
+    ]
+    return np.asarray(means, dtype=float)
+
+
+def bootstrap_band(
+    curves: NDArray[np.float64], level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """The pointwise interval of the IQM of (trials, points) curves, whole trials resampled."""
+    count = len(curves)
+    if count < 2:
+        return None
+    drawn = np.random.default_rng(seed).integers(count, size=(resamples, count))
+    # one point at a time: all at once would hold resamples × trials × points numbers
+    points = [_percentiles(interquartile_mean(point[drawn], axis=1), level) for point in curves.T]
+    low, high = np.transpose(points)
+    return low, high
+
+
+def paired_comparison(
+    first: Sequence[Sequence[float]],
+    second: Sequence[Sequence[float]],
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> dict[str, float | int | str | None]:
+    """How much better `first` is: P(first > second), ties half, and the mean difference.
+
+    Inputs are (trials, episodes) returns on the same evaluation episodes. Trial k is paired with
+    trial k and episode with episode; pairs with a failed trial are left out. Trial pairs are
+    resampled; of a single pair its episodes are, and `unit` says so: that interval is about those
+    two policies, not about what a new trial would give.
+    """
+    paired = list(zip(first, second, strict=False))
+    pairs = [pair for pair in paired if np.isfinite(trial_means(pair)).all()]
+    if any(len(one) != len(other) for one, other in pairs):
+        raise ValueError("paired trials must have been evaluated on the same episodes")
+    unit = "trial" if len(pairs) > 1 else "episode"
+    differences = [np.subtract(one, other, dtype=float) for one, other in pairs]
+    improvements = [(d > 0) + 0.5 * (d == 0) for d in differences]
+    report: dict[str, float | int | str | None] = {
+        "pairs": len(pairs),
+        "failed": len(paired) - len(pairs),
+        "unit": unit,
+    }
+    for name, scores in (("difference", differences), ("probability", improvements)):
+        units = np.array([*map(np.mean, scores)] if unit == "trial" else np.ravel(scores))
+        interval = _mean_interval(units, level, resamples, seed)
+        report[name] = float(units.mean()) if len(units) else None
+        report[f"{name}_low"], report[f"{name}_high"] = interval
+    return report
+
+
+def _mean_interval(
+    units: NDArray[np.float64], level: float, resamples: int, seed: int
+) -> tuple[float, float] | tuple[None, None]:
+    if len(units) < 2:
+        return None, None
+    drawn = np.random.default_rng(seed).integers(len(units), size=(resamples, len(units)))
+    low, high = _percentiles(units[drawn].mean(axis=1), level)
+    return float(low), float(high)
+
+
+def _percentiles(resampled: NDArray[np.float64], level: float) -> NDArray[np.float64]:
+    tail = 50 * (1 - level)
+    return np.percentile(resampled, [tail, 100 - tail])
+
+
+def _strata(values: ArrayLike) -> list[NDArray[np.float64]]:
+    """The finite values of each task that has any."""
+    array = np.asarray(values, dtype=float)
+    if not array.size:
+        return []
+    tasks = array.reshape(len(array), -1).T
+    return [task[np.isfinite(task)] for task in tasks if np.isfinite(task).any()]
