@@ -1,0 +1,144 @@
+"""Policies outside Proxima: exported as a program and weights, registered as an MLflow model.
+
+A policy directory holds three files and no pickle: `policy.safetensors` (named weights),
+`policy.stablehlo` (the compiled function's source, from `jax.export`) and `policy.json` (what goes
+in and out).
+"""
+
+import json
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from proxima.core.errors import ProximaError
+from proxima.track import served_policy
+from proxima.track.tracker import RegisteredModel
+
+PLATFORMS = ("cpu", "cuda", "tpu")
+POLICY_FILES = ("policy.safetensors", "policy.stablehlo", "policy.json")
+# What served_policy.py needs; jax.export reads its programs with flatbuffers.
+PACKAGES = ("mlflow", "jax", "jaxlib", "flatbuffers", "numpy", "safetensors")
+
+# MLflow hands the model of a script over in one global variable.
+_saving = threading.Lock()
+
+
+def export_policy(
+    function: Callable[[Mapping[str, Any], Any], Any],
+    weights: Mapping[str, Any],
+    observation_shape: tuple[int, ...],
+    observation_dtype: Any,
+    description: Mapping[str, Any],
+    directory: Path,
+) -> None:
+    """Write `function(weights, observations (b, ...)) -> actions (b, ...)`, b any size, to disk."""
+    import jax
+    import jax.export
+    from safetensors.numpy import save_file
+
+    # A copy, because safetensors wants contiguous arrays; ascontiguousarray would reshape scalars.
+    arrays = {name: np.array(weights[name], order="C") for name in sorted(weights)}
+    batch = jax.export.symbolic_shape("b")
+    observations = jax.ShapeDtypeStruct((*batch, *observation_shape), np.dtype(observation_dtype))
+    kinds = {name: jax.ShapeDtypeStruct(each.shape, each.dtype) for name, each in arrays.items()}
+    exported = jax.export.export(jax.jit(function), platforms=PLATFORMS)(kinds, observations)
+    (action,) = exported.out_avals
+    policy = {
+        **description,
+        "arguments": ["weights", "observations"],
+        "weights": list(arrays),
+        "observation": {"shape": list(observation_shape), "dtype": str(observations.dtype)},
+        "action": {"shape": list(action.shape[1:]), "dtype": str(action.dtype)},
+        "platforms": list(exported.platforms),
+        "jax": jax.__version__,
+    }
+    program = exported.serialize()
+    partial = directory.with_name(f".{directory.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    save_file(arrays, partial / "policy.safetensors")
+    (partial / "policy.stablehlo").write_bytes(program)
+    (partial / "policy.json").write_text(json.dumps(policy, indent=2) + "\n")
+    shutil.rmtree(directory, ignore_errors=True)
+    partial.rename(directory)
+
+
+def load_exported(directory: Path) -> Callable[[Any], np.ndarray]:
+    """The exported policy as a function from observations to greedy actions."""
+    _check(directory)
+    return served_policy.load_policy(directory)
+
+
+def register_policy(
+    client: Any, run_id: str, name: str, directory: Path, metrics: Mapping[str, float]
+) -> RegisteredModel:
+    """A new version of model `name`, made of an exported policy and belonging to run `run_id`."""
+    from mlflow.entities import LoggedModelOutput, LoggedModelStatus
+
+    _check(directory)
+    tags = {key: str(value) for key, value in metrics.items()}
+    experiment_id = client.get_run(run_id).info.experiment_id
+    model = client.create_logged_model(experiment_id, "policy", run_id, tags, model_type="policy")
+    with tempfile.TemporaryDirectory() as temporary:
+        saved = Path(temporary) / "model"
+        _save_model(saved, directory, model, run_id)
+        client.log_model_artifacts(model.model_id, str(saved))
+    client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+    client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=0)])
+    _ensure_registered_model(client, name)
+    created = client.create_model_version(
+        name, f"models:/{model.model_id}", run_id, tags, model_id=model.model_id
+    )
+    number = str(created.version)
+    return RegisteredModel(name, number, f"models:/{name}/{number}")
+
+
+def _save_model(path: Path, directory: Path, model: Any, run_id: str) -> None:
+    import mlflow.pyfunc
+    from mlflow.models import Model, ModelSignature
+    from mlflow.types import Schema, TensorSpec
+
+    policy = json.loads((directory / "policy.json").read_text())
+    action = TensorSpec(np.dtype(policy["action"]["dtype"]), (-1, *policy["action"]["shape"]))
+    with _saving:
+        mlflow.pyfunc.save_model(
+            path=str(path),
+            python_model=served_policy.__file__,
+            artifacts={"policy": str(directory)},
+            # No input schema: MLflow would refuse lists, single observations and other dtypes.
+            signature=ModelSignature(outputs=Schema([action])),
+            # Pinned here, because MLflow would otherwise run the model to find out.
+            pip_requirements=[f"{package}=={version(package)}" for package in PACKAGES],
+            metadata={"policy": policy},
+            mlflow_model=Model(
+                artifact_path=model.artifact_location,
+                model_uuid=model.model_id,
+                run_id=run_id,
+                model_id=model.model_id,
+            ),
+        )
+
+
+def _ensure_registered_model(client: Any, name: str) -> None:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.create_registered_model(name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+
+
+def _check(directory: Path) -> None:
+    missing = [name for name in POLICY_FILES if not (directory / name).is_file()]
+    if missing:
+        raise ProximaError(
+            f"{directory}: not an exported policy, {', '.join(missing)} missing; "
+            "point at a trial's policy directory"
+        )

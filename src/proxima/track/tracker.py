@@ -1,0 +1,121 @@
+"""What a tracker is, its settings, and the one that does nothing.
+
+A tracker copies what the local files already hold to somewhere people look at many runs side by
+side. None of its functions waits for that place except `finish`, and none of them raises because
+of it: a failure is said once and handed back in the outcome.
+"""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+Status = Literal["finished", "interrupted", "failed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackingConfig:
+    """Where runs are recorded besides the local files."""
+
+    enabled: bool = True
+    """Record the run in MLflow; the local files are written in any case."""
+    uri: str | None = None
+    """MLflow server or store; null takes MLFLOW_TRACKING_URI or else the embedded sqlite file."""
+    register: bool = True
+    """Register a converged trial's policy in the Model Registry."""
+
+
+class RunIds(NamedTuple):
+    """The tracker's own names of a run and of its trials, in the trials' order."""
+
+    parent: str
+    children: tuple[str, ...]
+
+
+class RegisteredModel(NamedTuple):
+    """A policy in the Model Registry; the uri is what `mlflow.pyfunc.load_model` takes."""
+
+    name: str
+    version: str
+    uri: str
+
+
+class TrackingOutcome(NamedTuple):
+    """What became of a run's tracking; `error` is None when everything arrived."""
+
+    run_id: str | None
+    child_run_ids: tuple[str, ...]
+    registered: tuple[RegisteredModel, ...]
+    error: str | None
+    uri: str | None
+
+
+class Tracker(NamedTuple):
+    """The functions a run calls; trial None means the run as a whole."""
+
+    log_metrics: Callable[[int, int, Mapping[str, float]], None]
+    """(trial, step, metrics): numbers of one trial at an environment step."""
+    log_parent_metrics: Callable[[int, Mapping[str, float]], None]
+    """(step, metrics): numbers over all trials."""
+    log_artifacts: Callable[[int | None, Path, str | None], None]
+    """(trial, file or directory, artifact path): read later, so it must stay until `finish`."""
+    register: Callable[[int, Path, Mapping[str, float]], None]
+    """(trial, exported policy, metrics): a new version in the Model Registry."""
+    finish: Callable[[Sequence[Status], Status], TrackingOutcome]
+    """(trials' statuses, the run's status): waits until all is written, and says how it went."""
+    ids: Callable[[], RunIds | None]
+    """The run ids, or None as long as they are not known; never waits."""
+
+
+def no_tracker() -> Tracker:
+    """A tracker that records nothing."""
+    outcome = TrackingOutcome(None, (), (), None, None)
+    return Tracker(
+        log_metrics=lambda trial, step, metrics: None,
+        log_parent_metrics=lambda step, metrics: None,
+        log_artifacts=lambda trial, path, artifact_path: None,
+        register=lambda trial, directory, metrics: None,
+        finish=lambda trial_statuses, status: outcome,
+        ids=lambda: None,
+    )
+
+
+def warn_on_stderr(message: str) -> None:
+    """Say a message where it does not mix with a command's results."""
+    print(message, file=sys.stderr)
+
+
+def connect(
+    config: TrackingConfig,
+    name: str,
+    run_id: str,
+    params: Mapping[str, Any],
+    trials: Sequence[int],
+    *,
+    resume_from: RunIds | None = None,
+    warn: Callable[[str], None] = warn_on_stderr,
+) -> Tracker:
+    """A tracker for run `run_id` of experiment `name` whose trials have these seeds; never waits.
+
+    With `resume_from` the named runs are opened again and go on. Metrics keep the values first
+    logged: what a resumed trial reports a second time, at a step the store already holds for that
+    metric, is left out. Parameters are not written again, since MLflow lets none change.
+    """
+    if not config.enabled:
+        return no_tracker()
+    from proxima.track.mlflow import RunPlan, start_writer
+
+    plan = RunPlan(name, run_id, flatten(params), tuple(trials), resume_from)
+    return start_writer(config, plan, warn)
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The leaves of nested mappings under dotted names, `{"a": {"b": 1}}` as `{"a.b": 1}`."""
+    leaves: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            leaves |= flatten(value, f"{prefix}{key}.")
+        else:
+            leaves[f"{prefix}{key}"] = value
+    return leaves
