@@ -1,1 +1,43 @@
-"""One trainer for every policy."""
+"""One trainer for every policy: a scenario in; trained, evaluated and compared agents out."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from proxima.core.errors import ProximaError
+    from proxima.experiment.run import (
+        resume_experiment,
+        run_multiple_experiments,
+        run_single_experiment,
+    )
+    from proxima.experiment.trainer import PPOTrainer
+    from proxima.scenario import Scenario, load
+
+__version__ = "0.1.0"
+
+# Loaded on first use, so that `proxima --help` need not wait for JAX.
+_WHERE = {
+    "PPOTrainer": "proxima.experiment.trainer",
+    "ProximaError": "proxima.core.errors",
+    "Scenario": "proxima.scenario",
+    "load": "proxima.scenario",
+    "resume_experiment": "proxima.experiment.run",
+    "run_multiple_experiments": "proxima.experiment.run",
+    "run_single_experiment": "proxima.experiment.run",
+}
+
+__all__ = [
+    "PPOTrainer",
+    "ProximaError",
+    "Scenario",
+    "load",
+    "resume_experiment",
+    "run_multiple_experiments",
+    "run_single_experiment",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'proxima' has no attribute {name!r}")
+    return getattr(importlib.import_module(_WHERE[name]), name)

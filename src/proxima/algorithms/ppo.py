@@ -169,6 +169,11 @@ class PPO(eqx.Module):
         """The most probable actions."""
         return learner.net.head(jax.vmap(learner.net.policy)(seen(learner, view.obs))).mode()
 
+    def policy(self, learner: Learner) -> Learner:
+        """Only what acting needs of the learner: what an exported policy carries."""
+        net = eqx.tree_at(lambda net: net.critic, learner.net, None)
+        return Learner(net, None, None, None, learner.obs_moments, None, None)
+
     def update(
         self, learner: Learner, rollout: Transition, key: Array
     ) -> tuple[Learner, dict[str, Array]]:

@@ -1,9 +1,49 @@
-"""Checkpoints: the whole TrainState, written atomically, checked strictly, never pickled."""
+"""Checkpoints: the whole TrainState, written atomically, checked strictly, never pickled.
 
+    <trial>/checkpoints/step_000000100352/state.safetensors   every leaf under its path in the state
+                                          manifest.json       versions, step, scenario, loop, leaves
+    <trial>/checkpoints/{last,best}                           relative links to such directories
+
+A checkpoint is made under a name that nobody reads and then renamed, so whoever kills the process
+leaves either the old directory or the new one. A state here is one trial's: NumPy arrays without
+the trial axis, and typed PRNG keys. Static parts of a state (activations, spaces) are not in the
+file; the scenario in the manifest stands for them.
+"""
+
+import contextlib
+import ctypes
+import errno
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 from annotated_types import Ge
+from jax import Array
+
+from proxima.core.errors import ProximaError
+from proxima.core.types import PyTree, TrainState
+
+FORMAT = 1  # of the files; one more whenever an older reader would misread them
+STATE, MANIFEST = "state.safetensors", "manifest.json"
+LAST, BEST = "last", "best"
+_STEP = re.compile(r"step_\d{12}")
+_TEMPORARY = re.compile(rf"\.tmp-(\d{{1,9}})-({LAST}|{BEST}|(new|old)-step_\d{{12}})")
+_MANIFEST_TYPES = {
+    **{"format": int, "versions": dict, "step": int, "sha256": str},
+    **{"scenario": dict, "loop": dict, "leaves": dict, "resumable": bool},
+}
+_SHOWN = 4  # differing leaves an error spells out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,3 +54,410 @@ class CheckpointConfig:
     """Chunks between two checkpoints; a stop and the end always save."""
     keep: Annotated[int, Ge(2)] = 2
     """Checkpoints of a trial kept besides the best one."""
+
+
+def split_trials(states: TrainState) -> list[TrainState]:
+    """The states of all trials, fetched from the devices at once."""
+    host = _fetch(states)
+    trials = len(jax.tree.leaves(host)[0])
+    return [_one_trial(states, host, trial) for trial in range(trials)]
+
+
+def unstack(states: TrainState, trial: int) -> TrainState:
+    """The state of one trial."""
+    return _one_trial(states, _fetch(states), trial)
+
+
+def stack_trials(trials: Sequence[TrainState]) -> TrainState:
+    """The batched states, trials first, that `split_trials` takes apart."""
+
+    def stack(first: Any, *values: np.ndarray) -> Array:
+        return _as_kind_of(first, jax.device_put(np.stack(values)))  # jnp.asarray would compile
+
+    return jax.tree.map(stack, trials[0], *map(_fetch, trials))
+
+
+def save(
+    directory: Path,
+    step: int,
+    state: TrainState,
+    manifest: Mapping[str, Any],
+    keep: int,
+    best: bool,
+    last: bool = True,
+) -> Path:
+    """The new checkpoint of a trial, which becomes its `last`, its `best` or both.
+
+    `manifest` brings `scenario` and `loop`, mappings that JSON can hold. One that is not `last` is
+    no place to resume from. The `keep` newest to resume from stay, and those linked to.
+    """
+    target = at_step(directory, step)
+    root = target.parent
+    files = _contents(step, state, {**manifest, "resumable": last})
+    new = _temporary(root, f"new-{target.name}")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        _remove(new)  # a killed process may have had our id
+        new.mkdir()
+        for name, content in files.items():
+            _write(new / name, content)
+        _flush(new)
+        _put_in_place(new, target)
+        # best first: killed in between, the loop repeats the step but cannot lose the best one
+        for link, is_due in ((BEST, best), (LAST, last)):
+            if is_due:
+                _point(root / link, target.name)
+        _flush(root)
+    except OSError as failure:
+        raise ProximaError(_failure_words(root, step, failure)) from failure
+    finally:
+        _remove(new)
+    with contextlib.suppress(OSError):  # the checkpoint is safe; what could not be tidied can wait
+        _prune(root, keep)
+    return target
+
+
+def load(path: Path, template: TrainState) -> tuple[TrainState, dict[str, Any]]:
+    """The state and manifest of a checkpoint, or of a trial's last one.
+
+    The state has the template's structure; of the template only shapes and dtypes matter.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load as tensors_in
+
+    checkpoint = resolve(path)
+    manifest = load_manifest(checkpoint)
+    _compare(checkpoint, manifest["leaves"], _described(template))
+    content = _read_state(checkpoint, manifest)
+    try:
+        tensors = tensors_in(content)
+        named = {name: _restored(tensors[name], leaf) for name, leaf in _named(template).items()}
+    except (SafetensorError, KeyError, TypeError, ValueError) as failure:
+        raise _damaged(checkpoint, f"{STATE} is not what {MANIFEST} says: {failure}") from failure
+    if _described(named) != _described(_named(template)):
+        raise _damaged(checkpoint, f"{STATE} has other shapes or types than {MANIFEST} says")
+    return jax.tree.unflatten(jax.tree.structure(template), list(named.values())), manifest
+
+
+def load_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a checkpoint, or of a trial's last one, if this version can read it."""
+    checkpoint = resolve(path)
+    manifest = _read_manifest(checkpoint)
+    if manifest["format"] != FORMAT:
+        told = f"is a checkpoint of format {manifest['format']}, and this version reads {FORMAT}"
+        raise ProximaError(f"{checkpoint}: {told}; {_remedy(manifest)}")
+    made_by, ours = str(manifest["versions"].get("proxima")), _versions()["proxima"]
+    if made_by.split(".")[0] != ours.split(".")[0]:
+        told = f"was made by proxima {made_by}, and this is {ours}: another major version"
+        raise ProximaError(f"{checkpoint}: {told}; {_remedy(manifest)}")
+    return manifest
+
+
+def at_step(trial_directory: Path, step: int) -> Path:
+    """Where a trial's checkpoint of that step is, or would be."""
+    return Path(trial_directory) / "checkpoints" / f"step_{step:012d}"
+
+
+def available_steps(trial_directory: Path) -> list[int]:
+    """The steps of a trial's checkpoints, oldest first, their content not yet checked."""
+    found = _steps_in(Path(trial_directory) / "checkpoints")
+    whole = [path for path in found if (path / MANIFEST).is_file() and (path / STATE).is_file()]
+    return [int(path.name.removeprefix("step_")) for path in whole]
+
+
+def common_step(trial_directories: Iterable[Path]) -> int | None:
+    """The newest step at which every trial has an undamaged checkpoint to resume from."""
+    directories = [Path(directory) for directory in trial_directories]
+    shared = set.intersection(*(set(available_steps(directory)) for directory in directories))
+    for step in sorted(shared, reverse=True):
+        checkpoints = [at_step(directory, step) for directory in directories]
+        if all(_is_resumable(each) and _is_intact(each) for each in checkpoints):
+            return step
+    return None
+
+
+def resolve(path: Path) -> Path:
+    """The checkpoint that a path means: itself, what a link points to, or a trial's last one."""
+    path = Path(path)
+    if path.is_symlink():
+        path = path.resolve()
+    if _STEP.fullmatch(path.name) or (path / MANIFEST).exists() or (path / STATE).exists():
+        if not path.exists():
+            raise ProximaError(f"{path}: no such checkpoint; {_others(path)}")
+        return path
+    root = path if path.name == "checkpoints" else path / "checkpoints"
+    if (root / LAST).exists():
+        return resolve(root / LAST)
+    steps = available_steps(root.parent)  # copies often lose their links
+    if steps:
+        return at_step(root.parent, steps[-1])
+    told = "has no checkpoint" if path.exists() else "no such directory"
+    remedy = "name a trial's directory, such as logs/cartpole/trial_0, or a checkpoint in it"
+    raise ProximaError(f"{path}: {told}; {remedy}")
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _fetch(tree: PyTree) -> PyTree:
+    """NumPy arrays, keys as their numbers."""
+    data = jax.tree.map(lambda leaf: jax.random.key_data(leaf) if _is_key(leaf) else leaf, tree)
+    return jax.device_get(data)
+
+
+def _one_trial(states: PyTree, host: PyTree, trial: int) -> PyTree:
+    # Copies: what was fetched may share memory with states that the next chunk gives up.
+    return jax.tree.map(lambda leaf, all_: _as_kind_of(leaf, np.array(all_[trial])), states, host)
+
+
+def _as_kind_of(leaf: Any, values: Any) -> Any:
+    """The values, wrapped as keys where the leaf is keys."""
+    if not _is_key(leaf):
+        return values
+    implementations = []  # asked within a trace, because a template may be shapes only
+    jax.eval_shape(lambda key: implementations.append(jax.random.key_impl(key)), leaf)
+    return jax.random.wrap_key_data(values, impl=implementations[0])
+
+
+def _named(tree: PyTree) -> dict[str, Any]:
+    paths = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {jax.tree_util.keystr(path).removeprefix("."): leaf for path, leaf in paths}
+
+
+def _described(tree: PyTree) -> dict[str, list[Any]]:
+    return {name: [list(leaf.shape), str(leaf.dtype)] for name, leaf in _named(tree).items()}
+
+
+def _storable(values: np.ndarray) -> np.ndarray:
+    """In C order, which safetensors takes for granted; bfloat16, unknown to it, as bits."""
+    values = np.asarray(values, order="C")
+    return values.view(f"u{values.itemsize}") if values.dtype.kind == "V" else values
+
+
+def _restored(stored: np.ndarray, leaf: Any) -> Any:
+    if _is_key(leaf):
+        return _as_kind_of(leaf, stored)
+    return stored.view(leaf.dtype) if np.dtype(leaf.dtype).kind == "V" else stored
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    return {name: importlib.metadata.version(name) for name in ("proxima", "jax", "numpy")}
+
+
+def _contents(step: int, state: TrainState, manifest: Mapping[str, Any]) -> dict[str, bytes]:
+    from safetensors.numpy import save as tensor_bytes
+
+    tensors = {name: _storable(leaf) for name, leaf in _named(_fetch(state)).items()}
+    content = tensor_bytes(tensors)
+    described = {
+        **manifest,
+        "format": FORMAT,
+        "versions": _versions(),
+        "step": step,
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "scenario": manifest["scenario"],
+        "loop": manifest["loop"],
+        "leaves": _described(state),
+    }
+    # NumPy's numbers come as what Python has for them
+    text = json.dumps(described, default=lambda number: number.item())
+    return {STATE: content, MANIFEST: text.encode()}
+
+
+def _compare(checkpoint: Path, saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """An error that names the first leaves in which the two differ."""
+
+    def words(name: str) -> str:
+        if name not in saved:
+            return f"{name} is missing in the checkpoint"
+        if name not in wanted:
+            return f"{name} is only in the checkpoint"
+        there, here = (" ".join(map(str, reversed(leaves[name]))) for leaves in (saved, wanted))
+        return f"{name} is {there} in the checkpoint and {here} here"
+
+    names = [name for name in {**wanted, **saved} if saved.get(name) != wanted.get(name)]
+    if names:
+        told = "; ".join(map(words, names[:_SHOWN]))
+        more = f"; and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        remedy = f"take the scenario in its {MANIFEST}, or start a new run"
+        raise ProximaError(f"{checkpoint}: is of another shape: {told}{more}; {remedy}")
+
+
+def _read(checkpoint: Path, name: str) -> bytes:
+    try:
+        return (checkpoint / name).read_bytes()
+    except FileNotFoundError as failure:
+        raise _damaged(checkpoint, f"{name} is missing") from failure
+    except OSError as failure:
+        raise _damaged(checkpoint, f"{name} cannot be read: {failure.strerror}") from failure
+
+
+def _read_manifest(checkpoint: Path) -> dict[str, Any]:
+    """The manifest, whole if it is of our format."""
+    try:
+        manifest = json.loads(_read(checkpoint, MANIFEST))
+    except (ValueError, RecursionError) as failure:
+        raise _damaged(checkpoint, f"{MANIFEST} is not valid JSON: {failure}") from failure
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
+        raise _damaged(checkpoint, f"{MANIFEST} does not say its format")
+    if manifest["format"] != FORMAT:
+        return manifest
+    for key, kind in _MANIFEST_TYPES.items():
+        if not isinstance(manifest.get(key), kind):
+            raise _damaged(checkpoint, f"{MANIFEST} has no proper {key}")
+    if not all(isinstance(leaf, list) for leaf in manifest["leaves"].values()):
+        raise _damaged(checkpoint, f"{MANIFEST} has no proper leaves")
+    return manifest
+
+
+def _read_state(checkpoint: Path, manifest: Mapping[str, Any]) -> bytes:
+    content = _read(checkpoint, STATE)
+    if hashlib.sha256(content).hexdigest() != manifest["sha256"]:
+        raise _damaged(checkpoint, f"{STATE} was cut or changed: its SHA-256 is another one")
+    return content
+
+
+def _is_intact(checkpoint: Path) -> bool:
+    """Whether nothing is missing or damaged; another format is for `load` to refuse, in words."""
+    try:
+        manifest = _read_manifest(checkpoint)
+        return manifest["format"] != FORMAT or bool(_read_state(checkpoint, manifest))
+    except ProximaError:
+        return False
+
+
+def _is_resumable(checkpoint: Path) -> bool:
+    """Whether a run may go on from it; one that cannot tell gets the benefit of the doubt."""
+    try:
+        return _read_manifest(checkpoint).get("resumable") is not False
+    except ProximaError:
+        return True
+
+
+def _damaged(checkpoint: Path, told: str) -> ProximaError:
+    return ProximaError(f"{checkpoint}: is damaged: {told}; {_others(checkpoint)}")
+
+
+def _others(checkpoint: Path) -> str:
+    steps = available_steps(checkpoint.parent.parent)
+    names = [f"step_{step:012d}" for step in steps if f"step_{step:012d}" != checkpoint.name]
+    return f"beside it there is {', '.join(names)}" if names else "there is no other beside it"
+
+
+def _remedy(manifest: Mapping[str, Any]) -> str:
+    versions = manifest.get("versions")
+    made_by = versions.get("proxima") if isinstance(versions, dict) else None
+    install = f"install proxima {made_by}" if made_by else "install the version that made it"
+    return f"{install} to go on from it, or start a new run"
+
+
+def _failure_words(root: Path, step: int, failure: OSError) -> str:
+    last = root / LAST
+    previous = f"the previous one, {last.resolve().name}, is intact" if last.exists() else ""
+    full = failure.errno in (errno.ENOSPC, errno.EDQUOT)
+    remedy = "free some space" if full else "make it a writable directory"
+    told = f"{failure.strerror}; {previous or 'there is no earlier one'}"
+    return (
+        f"{root}: the checkpoint of step {step} could not be written: {told}; "
+        f"{remedy}, or set output_directory to another place"
+    )
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _flush(directory: Path) -> None:
+    """The directory's entries on the disk: a power cut must not undo a rename."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _put_in_place(new: Path, target: Path) -> None:
+    """`new` under the target's name; a target that was there has gone, or has the name of `new`."""
+    if not os.path.lexists(target):
+        os.rename(new, target)
+    elif not _exchange(new, target):
+        old = _temporary(target.parent, f"old-{target.name}")
+        os.rename(target, old)
+        os.rename(new, target)
+        _remove(old)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swaps two names in one step; False where the system cannot (Linux can, Python does not)."""
+    at_working_directory, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    try:
+        rename = ctypes.CDLL(None).renameat2
+    except (AttributeError, OSError, TypeError):
+        return False
+    names = (os.fsencode(one), os.fsencode(other))
+    return rename(at_working_directory, names[0], at_working_directory, names[1], exchange) == 0
+
+
+def _point(link: Path, name: str) -> None:
+    temporary = _temporary(link.parent, link.name)
+    _remove(temporary)
+    try:
+        temporary.symlink_to(name)
+        os.replace(temporary, link)
+    finally:
+        _remove(temporary)
+
+
+def _temporary(root: Path, name: str) -> Path:
+    return root / f".tmp-{os.getpid()}-{name}"
+
+
+def _remove(path: Path) -> None:
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _steps_in(root: Path) -> list[Path]:
+    if not root.is_dir():
+        return []
+    found = (path for path in root.iterdir() if _STEP.fullmatch(path.name))
+    return sorted(path for path in found if path.is_dir() and not path.is_symlink())
+
+
+def _prune(root: Path, keep: int) -> None:
+    """Removes what killed processes left half done, and all but the newest and the linked."""
+    for path in _left_behind(root):
+        _remove(path)
+    linked = {(root / link).resolve() for link in (LAST, BEST)}
+    steps = _steps_in(root)
+    newest = [path for path in reversed(steps) if _is_resumable(path)][:keep]
+    for path in steps:
+        if path not in newest and path.resolve() not in linked:
+            gone = _temporary(root, f"old-{path.name}")
+            os.rename(path, gone)  # so that no one meets it half removed
+            _remove(gone)
+
+
+def _left_behind(root: Path) -> Iterator[Path]:
+    for path in root.iterdir():
+        match = _TEMPORARY.fullmatch(path.name)
+        # Our own are done with by now: only a process that is gone can have left one under our id.
+        if match and (int(match[1]) == os.getpid() or not _is_running(int(match[1]))):
+            yield path
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except PermissionError:  # somebody else's
+        return True
+    except ProcessLookupError:
+        return False
+    return True

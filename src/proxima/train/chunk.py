@@ -5,6 +5,7 @@ say to each other; a single large trial is divided along its environments instea
 gradient once per minibatch.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -64,38 +65,50 @@ def over_trials(function, states: PyTree) -> PyTree:
     return jax.vmap(function)(states)
 
 
-def compiled_chunk(layout: Layout):
-    """The function (agent, collector, states, active, updates) → (states, metric sums), per trial.
+def all_finite(sums: dict[str, Array]) -> Array:
+    """Whether a chunk's losses and gradients were finite throughout, per trial."""
+    watched = [sums[key] for key in sums if is_watched(key)]
+    return jnp.all(jnp.isfinite(jnp.stack(watched)), axis=0)
 
-    Trials that are not active come back as they were. The states passed in are given up.
+
+def is_watched(metric: str) -> bool:
+    """Whether a metric that is not finite means that the trial has broken down."""
+    return metric.startswith("loss/") or metric == "train/grad_norm"
+
+
+@partial(jax.jit, static_argnames="layout", donate_argnames="states")
+def chunk(
+    layout: Layout, agent: Agent, collector, states: TrainState, active: Array, updates: Array
+) -> tuple[TrainState, PyTree]:
+    """The states after `updates` updates of every active trial, and the sums of their metrics, per trial.
+
+    Trials that are not active come back as they were, and so do trials whose loss or gradient stopped
+    being finite: their last good state is the one before this chunk. The states passed in are given up.
     """
-    mesh = make_mesh(layout)
+    sharded = jax.shard_map(
+        _on_one_device,
+        mesh=make_mesh(layout),
+        in_specs=(P(), P(), specs(states), P(TRIAL), P()),
+        out_specs=(specs(states), P(TRIAL)),
+        check_vma=False,
+    )
+    return sharded(agent, collector, states, active, updates)
 
-    def on_device(agent, collector, states, active, updates):
-        def some(states):
-            after, sums = over_trials(
-                lambda state: run_updates(agent, collector, state, updates), states
-            )
-            return select(active, after, states), sums
 
-        shapes = jax.eval_shape(some, states)[1]
-
-        def none(states):
-            return states, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-
-        return jax.lax.cond(jnp.any(active), some, none, states)
-
-    def chunk(agent, collector, states, active, updates):
-        sharded = jax.shard_map(
-            on_device,
-            mesh=mesh,
-            in_specs=(P(), P(), specs(states), P(TRIAL), P()),
-            out_specs=(specs(states), P(TRIAL)),
-            check_vma=False,
+def _on_one_device(agent, collector, states, active, updates):
+    def some(states):
+        after, sums = over_trials(
+            lambda state: run_updates(agent, collector, state, updates), states
         )
-        return sharded(agent, collector, states, active, updates)
+        return select(active & all_finite(sums), after, states), sums
 
-    return jax.jit(chunk, donate_argnums=2)
+    shapes = jax.eval_shape(some, states)[1]
+
+    def none(states):
+        return states, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+    # A device all of whose trials have stopped leaves its core to the others.
+    return jax.lax.cond(jnp.any(active), some, none, states)
 
 
 def specs(states: TrainState) -> TrainState:

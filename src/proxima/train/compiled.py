@@ -1,5 +1,6 @@
 """A Program over compiled environments: training, evaluation and recording are each one program."""
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import jax
@@ -11,7 +12,7 @@ from proxima.core.seeds import evaluation_keys, first_keys
 from proxima.core.spaces import Discrete, Space
 from proxima.core.trees import select
 from proxima.core.types import Agent, Env, PyTree, TrainState, View
-from proxima.train.chunk import Layout, compiled_chunk, place
+from proxima.train.chunk import Layout, chunk, place
 from proxima.train.collect import Collector
 from proxima.train.program import Evaluation, Policy, Program, Recording
 
@@ -22,15 +23,26 @@ def compiled_program(
     """The Program of an agent on a compiled environment."""
     env, num_envs = collector.env, collector.num_envs
     seed = jnp.uint32(experiment_seed)
-    run = compiled_chunk(layout)
 
     def init(seeds: list[int]) -> TrainState:
         states = _init(agent, collector, jnp.asarray(seeds, jnp.uint32))
         return place(states, layout)
 
-    def chunk(states: TrainState, active: np.ndarray, updates: int):
-        states, sums = run(agent, collector, states, jnp.asarray(active), jnp.int32(updates))
+    def run(states: TrainState, active: np.ndarray, updates: int):
+        states, sums = chunk(
+            layout, agent, collector, states, jnp.asarray(active), jnp.int32(updates)
+        )
         return states, jax.device_get(sums)
+
+    def prepare(states: TrainState, episodes: int) -> TrainState:
+        """Compile the chunk (by running none of it) and the evaluation side by side."""
+        trials = len(jax.tree.leaves(states)[0])
+        learners = jax.tree.map(jnp.copy, states.learner)  # the chunk gives its own up
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            evaluation = pool.submit(evaluate, learners, "greedy", episodes)
+            states, _ = run(states, np.zeros(trials, bool), 0)
+            evaluation.result()
+        return states
 
     def evaluate(learners: PyTree, policy: Policy, episodes: int) -> Evaluation:
         keys = evaluation_keys(seed, episodes)
@@ -44,7 +56,9 @@ def compiled_program(
 
     return Program(
         init=init,
-        chunk=chunk,
+        place=partial(place, layout=layout),
+        prepare=prepare,
+        chunk=run,
         evaluate=evaluate,
         record=record,
         reseed=lambda states: states,

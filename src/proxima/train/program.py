@@ -33,7 +33,10 @@ class Program(NamedTuple):
     """Trials as functions; TrainStates and learners are batched, trials first."""
 
     init: Callable[[list[int]], TrainState]  # trial seeds → states
-    # states, active (trials,), updates → states, sums of metrics per trial; the old states are given up
+    place: Callable[[TrainState], TrainState]  # restored states, laid out on the devices
+    prepare: Callable[[TrainState, int], TrainState]  # states, episodes of an evaluation; compiles ahead
+    # states, active (trials,), updates → states, sums of metrics per trial; the old states are given up.
+    # A trial whose loss or gradient stopped being finite comes back as it went in.
     chunk: Callable[[TrainState, np.ndarray, int], tuple[TrainState, dict[str, np.ndarray]]]
     evaluate: Callable[[PyTree, Policy, int], Evaluation]  # learners, policy, episodes
     record: Callable[[PyTree], Recording]  # one learner, without the trial axis

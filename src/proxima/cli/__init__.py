@@ -1,0 +1,159 @@
+"""The command line: parse, call, print. Heavy imports wait until a command needs them."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    name="proxima",
+    help="One trainer for every policy: a scenario in; trained, evaluated and compared agents out.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Output = Annotated[str, typer.Option("--output", help="Directory that holds the runs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, nothing else.")]
+
+
+@app.command()
+def experiment(
+    scenario: Annotated[str | None, typer.Option(help="A shipped scenario's name.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A scenario file of your own.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Independent repetitions.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the first trial.")] = None,
+    max_steps: Annotated[int | None, typer.Option(help="Environment steps per trial.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable."),
+    ] = None,
+    no_mlflow: Annotated[bool, typer.Option("--no-mlflow", help="Local files only.")] = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Train, evaluate, track and compare all trials of a scenario."""
+    from proxima.cli.run import run_experiment
+
+    overrides = {
+        "trials": trials,
+        "seed": seed,
+        "training.max_steps": max_steps,
+        "tracking.enabled": False if no_mlflow else None,
+    }
+    run_experiment(scenario, config, overrides, set_ or [], json)
+
+
+@app.command()
+def scenarios(
+    name: Annotated[str | None, typer.Argument(help="Show this scenario in full.")] = None,
+    debug: Debug = False,
+) -> None:
+    """List the shipped scenarios, or show one."""
+    from proxima.cli.show import show_scenarios
+
+    show_scenarios(name)
+
+
+@app.command()
+def evaluate(
+    run: Annotated[str, typer.Argument(help="An experiment, a run, a trial or a checkpoint.")],
+    episodes: Annotated[int, typer.Option(help="Episodes per policy.", min=1)] = 100,
+    film: Annotated[Path | None, typer.Option(help="Draw a GIF of the trained policy here.")] = None,
+    output: Output = "logs",
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Measure a trained policy on the fixed evaluation episodes."""
+    from proxima.cli.run import run_evaluation
+
+    run_evaluation(run, episodes, film, output, json)
+
+
+@app.command()
+def resume(
+    run: Annotated[str, typer.Argument(help="An experiment (its latest run) or a run id.")],
+    output: Output = "logs",
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Go on with a run that was stopped or killed, exactly where it was saved."""
+    from proxima.cli.run import run_resume
+
+    run_resume(run, output, json)
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[str], typer.Argument(help="Two or more experiments or run ids.")],
+    plot: Annotated[Path, typer.Option(help="Where to draw the comparison.")] = Path("comparison.png"),
+    output: Output = "logs",
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Compare runs: intervals side by side, paired differences, one plot."""
+    from proxima.cli.show import show_comparison
+
+    show_comparison(runs, plot, output, json)
+
+
+@app.command()
+def dashboard(
+    port: Annotated[int, typer.Option(help="Port on this machine.")] = 5000,
+    uri: Annotated[str | None, typer.Option(help="MLflow store; default: the embedded one.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Open MLflow's pages on the runs, for this machine only."""
+    from proxima.track.dashboard import serve
+
+    serve(uri, port)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of scenario files, for editors."""
+    import json
+
+    from proxima.scenario import json_schema
+
+    print(json.dumps(json_schema(), indent=2))
+
+
+def main() -> Any:
+    """Run the command line; a user's mistake is a message and exit 1, Ctrl-C is exit 130."""
+    try:
+        app(standalone_mode=False)
+    except typer.Exit as leaving:
+        sys.exit(leaving.exit_code)
+    except typer.Abort:
+        sys.exit(130)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        sys.exit(_explain(error))
+
+
+def _explain(error: Exception) -> int:
+    """Say an error in words and return the exit code; with --debug, show where it came from."""
+    import click
+
+    from proxima.core.errors import ProximaError
+
+    if "--debug" in sys.argv:
+        raise error
+    if isinstance(error, click.ClickException):
+        error.show()
+        return error.exit_code
+    if isinstance(error, ProximaError):
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    print(
+        f"Error: {type(error).__name__}: {error}\nThis is not a mistake of yours that we recognise; "
+        "run the command again with --debug to see where it comes from.",
+        file=sys.stderr,
+    )
+    return 1

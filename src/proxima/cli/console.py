@@ -1,0 +1,148 @@
+"""What a person sees while a run trains and when it has ended."""
+
+import math
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from proxima.experiment.run import Display
+from proxima.scenario import Scenario
+from proxima.train.loop import ChunkReport
+
+STATES = {None: "running", "converged": "converged", "budget": "done", "nan": "NaN: stopped", "callback": "stopped"}
+
+
+def live_display(console: Console, scenario: Scenario) -> Display:
+    """A progress line with steps, speed, return and time left, and the state of each trial."""
+    live = Live(
+        Text("Preparing: building and compiling the program…", style="dim"),
+        console=console,
+        transient=True,
+        refresh_per_second=8,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    interactive = console.is_terminal
+    said = {"fraction": -1.0}
+    if interactive:
+        live.start()
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True)
+
+    def chunk(report: ChunkReport, seconds: float) -> None:
+        line = progress_line(report, seconds, scenario)
+        if interactive:
+            live.update(Group(line, trial_states(report)))
+            return
+        fraction = done_fraction(report, scenario)  # a log file gets a line per tenth
+        if fraction >= said["fraction"] + 0.1 or not report.progress.active.any():
+            said["fraction"] = fraction
+            console.print(line, soft_wrap=True)
+
+    return Display(say, chunk, live.stop)
+
+
+def done_fraction(report: ChunkReport, scenario: Scenario) -> float:
+    """How much of the budget is used, the larger of steps and episodes."""
+    books = report.progress.books
+    parts = [0.0]
+    if scenario.training.max_steps:
+        parts.append(max(book.steps for book in books) / scenario.training.max_steps)
+    if scenario.training.max_episodes:
+        parts.append(max(book.episodes for book in books) / scenario.training.max_episodes)
+    return min(1.0, max(parts))
+
+
+def progress_line(report: ChunkReport, seconds: float, scenario: Scenario) -> Text:
+    """Steps, steps/s over all trials, mean return, time left."""
+    steps = max(book.steps for book in report.progress.books)
+    total = sum(book.steps for book in report.progress.books)
+    fraction = done_fraction(report, scenario)
+    rows = [row for row in report.metrics if row is not None]
+    returns = [row["episode/return"] for row in rows if "episode/return" in row]
+    left = seconds * (1 - fraction) / fraction if fraction > 0 else math.nan
+    width = 24
+    filled = round(width * fraction)
+    budget = f" / {scenario.training.max_steps:,}" if scenario.training.max_steps else ""
+    text = Text()
+    text.append(f"{scenario.name}  ", style="bold")
+    text.append("━" * filled, style="green")
+    text.append("━" * (width - filled), style="dim")
+    text.append(f"  {steps:,}{budget} steps")
+    text.append(f"  {total / max(seconds, 1e-9):,.0f} steps/s", style="cyan")
+    text.append(f"  return {sum(returns) / len(returns):.1f}" if returns else "  return –")
+    evaluated = [row["eval/return_mean"] for row in rows if "eval/return_mean" in row]
+    if evaluated:
+        text.append(f"  greedy {sum(evaluated) / len(evaluated):.1f}")
+    text.append(f"  {left:.0f} s left" if math.isfinite(left) else "", style="dim")
+    return text
+
+
+def trial_states(report: ChunkReport) -> Text:
+    """One word per trial."""
+    text = Text()
+    for trial, book in enumerate(report.progress.books):
+        row = report.metrics[trial]
+        number = f" {row['episode/return']:.0f}" if row and "episode/return" in row else ""
+        style = {"converged": "green", "nan": "red"}.get(book.stopped or "", "")
+        text.append(f"  trial {trial}: {STATES[book.stopped]}{number if book.stopped is None else ''}", style)
+    return text
+
+
+def print_summary(console: Console, summary: dict[str, Any]) -> None:
+    """The table of trials, the interval over them, what was registered, and where everything is."""
+    console.print(trials_table(summary))
+    console.print(interval_line(summary), soft_wrap=True, highlight=False)
+    for model in summary.get("registered", []):
+        console.print(
+            f"Registered [bold]{model['name']}[/] version {model['version']}:  "
+            f"mlflow.pyfunc.load_model({model['uri']!r})",
+            highlight=False,
+            soft_wrap=True,
+        )
+    if summary.get("tracking_error"):
+        console.print(f"[yellow]Tracking failed:[/] {summary['tracking_error']}", soft_wrap=True)
+    console.print(f"Results, plots and checkpoints:  {summary['paths']['run']}", soft_wrap=True)
+    if summary.get("mlflow_run_id"):
+        console.print("Look at it in the browser:       proxima dashboard")
+
+
+def trials_table(summary: dict[str, Any]) -> Table:
+    """One row per trial."""
+    table = Table(title=f"{summary['scenario']} · {summary['algorithm']}", title_justify="left")
+    for name in ("trial", "seed", "steps", "episodes", "greedy", "sampled", "state"):
+        table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)
+    for result in summary["trials"]:
+        state = STATES[result["stopped"]]
+        if result["converged"]:
+            state += f" at {result['converged_at_step']:,}"
+        table.add_row(
+            str(result["trial"]),
+            str(result["seed"]),
+            f"{result['environment_steps']:,}",
+            f"{result['episodes']:,}",
+            *(
+                f"{result[key]['return_mean']:.1f} ± {result[key]['return_std']:.1f}"
+                for key in ("evaluation", "sampled")
+            ),
+            state,
+        )
+    return table
+
+
+def interval_line(summary: dict[str, Any]) -> str:
+    """The interquartile mean and its interval, beside the random policy."""
+    aggregate, random = summary["aggregate"], summary["baselines"]["random"]
+    if aggregate["iqm"] is None:
+        return "No trial ended with a usable policy."
+    line = f"Greedy return, interquartile mean of {aggregate['n']} trial(s): {aggregate['iqm']:.1f}"
+    if aggregate["low"] is not None:
+        line += f"  (95 % interval {aggregate['low']:.1f} … {aggregate['high']:.1f})"
+    line += f"; random policy {random['iqm']:.1f}"
+    if summary["target_reward"] is not None:
+        line += f"; target {summary['target_reward']:g}"
+    return line

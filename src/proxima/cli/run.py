@@ -1,0 +1,76 @@
+"""Commands that run something: experiment, resume, evaluate."""
+
+import json as json_module
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from proxima.core.errors import ProximaError
+
+
+def run_experiment(
+    scenario: str | None,
+    config: Path | None,
+    flags: dict[str, Any],
+    settings: list[str],
+    json: bool,
+) -> None:
+    """The `experiment` command."""
+    if (scenario is None) == (config is None):
+        raise ProximaError(
+            "name one scenario: --scenario NAME (proxima scenarios lists them) or --config FILE"
+        )
+    from proxima.scenario import load
+
+    given = [f"{key}={json_module.dumps(value)}" for key, value in flags.items() if value is not None]
+    loaded = load(config or scenario, [*settings, *given])
+
+    from proxima.cli.console import live_display, print_summary
+    from proxima.experiment.run import run_multiple_experiments
+
+    console = Console(stderr=json)
+    summary = run_multiple_experiments(loaded, display=live_display(console, loaded))
+    _show(console, summary, json, print_summary)
+
+
+def run_resume(reference: str, output: str, json: bool) -> None:
+    """The `resume` command."""
+    from proxima.cli.console import live_display, print_summary
+    from proxima.experiment.files import find_run
+    from proxima.experiment.run import load_scenario, resume_experiment
+
+    files = find_run(reference, output)
+    console = Console(stderr=json)
+    display = live_display(console, load_scenario(files))
+    summary = resume_experiment(str(files.root), display=display)
+    _show(console, summary, json, print_summary)
+
+
+def run_evaluation(reference: str, episodes: int, film: Path | None, output: str, json: bool) -> None:
+    """The `evaluate` command."""
+    from proxima.experiment.evaluation import evaluate_reference
+
+    console = Console(stderr=json)
+    result = evaluate_reference(reference, episodes, film, output)
+    if json:
+        print(json_module.dumps(result, indent=2))
+        return
+    console.print(f"{result['checkpoint']}  (step {result['step']:,})", highlight=False, soft_wrap=True)
+    for name, label in (("evaluation", "greedy "), ("sampled", "sampled"), ("random", "random ")):
+        row = result[name]
+        console.print(
+            f"{label}  return {row['return_mean']:9.2f} ± {row['return_std']:.2f}"
+            f"  (min {row['return_min']:.1f}, max {row['return_max']:.1f})"
+            f"  length {row['length_mean']:.1f}  over {row['episodes']} episodes",
+            highlight=False,
+        )
+    if film is not None:
+        console.print(f"Film: {film}", highlight=False)
+
+
+def _show(console: Console, summary: dict[str, Any], json: bool, print_summary: Any) -> None:
+    if json:
+        print(json_module.dumps(summary, indent=2))
+    else:
+        print_summary(console, summary)

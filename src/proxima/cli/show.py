@@ -1,0 +1,68 @@
+"""Commands that show something: scenarios, compare."""
+
+import json as json_module
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def show_scenarios(name: str | None) -> None:
+    """The `scenarios` command."""
+    from proxima.scenario import dump, load, shipped
+
+    console = Console()
+    if name is not None:
+        scenario = load(name)
+        console.print(f"# {scenario.description}\n# every setting, defaults included", style="dim")
+        console.print(dump(scenario), markup=False, highlight=False, end="", soft_wrap=True)
+        return
+
+    table = Table("scenario", "algorithm", "environment", "steps", "target", "what it is")
+    for each in shipped():
+        scenario = load(each)
+        steps, target = scenario.training.max_steps, scenario.convergence.target_reward
+        table.add_row(
+            each,
+            scenario.algorithm.name,
+            f"{scenario.env.name} ({scenario.env.backend})",
+            f"{steps:,}" if steps else "–",
+            f"{target:g}" if target is not None else "–",
+            scenario.description,
+        )
+    console.print(table)
+    console.print("Run one:  proxima experiment --scenario NAME     See one:  proxima scenarios NAME")
+
+
+def show_comparison(references: list[str], plot: Path, output: str, json: bool) -> None:
+    """The `compare` command."""
+    from proxima.experiment.evaluation import compare_references
+
+    rows, improvements = compare_references(references, plot, output)
+    if json:
+        print(json_module.dumps({"runs": rows, "improvements": improvements}, indent=2))
+        return
+    console = Console()
+    table = Table("run", "trials", "IQM", "95 % interval", "steps", "steps/s", "converged")
+    for row in rows:
+        table.add_row(*_cells(row))
+    console.print(table)
+    for each in improvements:
+        console.print(each["text"], highlight=False, soft_wrap=True)
+    console.print(f"Plot: {plot}", highlight=False)
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    def number(value: Any, form: str) -> str:
+        return "–" if value is None else format(value, form)
+
+    return [
+        str(row["name"]),
+        str(row["trials"]),
+        number(row["iqm"], ".1f"),
+        f"{number(row['low'], '.1f')} … {number(row['high'], '.1f')}",
+        number(row["steps"], ",.0f"),
+        number(row["steps/s"], ",.0f"),
+        str(row["converged"]),
+    ]

@@ -1,0 +1,90 @@
+"""Looking at runs again: evaluating a saved policy, and comparing runs."""
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from proxima.build import build
+from proxima.core.errors import ProximaError
+from proxima.experiment.files import RunFiles, find_run, read_json, read_rows
+from proxima.experiment.finish import make_film
+from proxima.report import comparison, plots
+from proxima.scenario import from_mapping
+from proxima.train import checkpoint
+from proxima.train.devices import prepare_host, use_compilation_cache
+from proxima.train.evaluate import describe
+
+
+def evaluate_reference(
+    reference: str, episodes: int, film: Path | None = None, output_directory: str = "logs"
+) -> dict[str, Any]:
+    """Greedy, sampled and random returns of a checkpoint, named directly or by its run."""
+    path = find_checkpoint(reference, output_directory)
+    manifest = checkpoint.load_manifest(path)
+    scenario = from_mapping(manifest["scenario"], str(path / "manifest.json"))
+    prepare_host(1, scenario.training.threads)
+    use_compilation_cache()
+    built = build(replace(scenario, trials=1))
+    seed = scenario.seed + manifest["trial"]
+    (template,) = checkpoint.split_trials(built.program.init([seed]))
+    state, _ = checkpoint.load(path, template)
+    learners = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], state.learner)
+    result: dict[str, Any] = {"checkpoint": str(path), "step": manifest["step"]}
+    for name, policy in (("evaluation", "greedy"), ("sampled", "sampled"), ("random", "random")):
+        result[name] = describe(built.program.evaluate(learners, policy, episodes), 0)
+    if film is not None and not make_film(film, scenario.env.name, built.program.record(state.learner)):
+        raise ProximaError(f"--film: there is no drawing of {scenario.env.name}")
+    built.program.close()
+    return result
+
+
+def find_checkpoint(reference: str, output_directory: str) -> Path:
+    """The checkpoint meant by a checkpoint's or trial's path, or by a run: its first trial's last one."""
+    path = Path(reference)
+    inside = (path / "manifest.json", path / "checkpoints" / "last", path / "last")
+    if any(each.exists() for each in inside):
+        return checkpoint.resolve(path)
+    files = find_run(reference, output_directory)
+    return checkpoint.resolve(files.trial(0))
+
+
+def compare_references(
+    references: list[str], plot: Path, output_directory: str = "logs"
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rows of the comparison and the paired differences between neighbours; draws the plot."""
+    runs = [_load_run(find_run(reference, output_directory)) for reference in references]
+    if len(runs) > 1 and len({run.name for run in runs}) < len(runs):
+        ids = [read_json(find_run(r, output_directory).info)["run_id"] for r in references]
+        runs = [run._replace(name=f"{run.name} {each}") for run, each in zip(runs, ids, strict=True)]
+    try:
+        comparison.compare_runs(plot, runs)
+    except OSError as error:
+        raise ProximaError(f"--plot {plot}: cannot write there ({error.strerror})") from error
+    improvements = [_improvement(first, second) for first, second in pairwise(runs)]
+    return comparison.comparison_rows(runs), improvements
+
+
+def _load_run(files: RunFiles) -> comparison.Run:
+    summary = read_json(files.summary)
+    curves = [
+        plots.series(read_rows(files.trial(k) / "metrics.jsonl"), "eval/return_mean")
+        for k in range(len(summary["trials"]))
+    ]
+    return comparison.Run(summary["scenario"], curves, summary["trials"])
+
+
+def _improvement(first: comparison.Run, second: comparison.Run) -> dict[str, Any]:
+    try:
+        found = comparison.improvement(first, second)
+    except ProximaError as error:
+        return {"first": first.name, "second": second.name, "text": str(error)}
+    text = (
+        f"{first.name} − {second.name}: {found['difference']:+.1f}"
+        f" [{found['difference_low']:+.1f}, {found['difference_high']:+.1f}] per episode;"
+        f" better on {found['probability']:.0%} of paired episodes"
+    )
+    return found | {"text": text}

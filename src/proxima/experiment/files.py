@@ -1,0 +1,170 @@
+"""Where a run's files are, and how they are written: nothing half, nothing of an earlier run lost.
+
+    <output>/<name>/runs/<run id>/…    every run has its own directory
+    <output>/<name>/{latest, summary.json, trial_0, …}    links into the newest one
+"""
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from proxima.core.errors import ProximaError
+
+
+class RunFiles(NamedTuple):
+    """The directory of one run."""
+
+    root: Path
+
+    @property
+    def run_id(self) -> str:
+        return self.root.name
+
+    @property
+    def experiment(self) -> Path:
+        return self.root.parent.parent
+
+    @property
+    def info(self) -> Path:
+        return self.root / "run.json"
+
+    @property
+    def scenario(self) -> Path:
+        return self.root / "scenario.yaml"
+
+    @property
+    def summary(self) -> Path:
+        return self.root / "summary.json"
+
+    @property
+    def plots(self) -> Path:
+        return self.root / "plots"
+
+    def trial(self, index: int) -> Path:
+        return self.root / f"trial_{index}"
+
+
+def create_run(output_directory: str, name: str, trials: int) -> RunFiles:
+    """A new run's directory with one for each trial, and the links to it."""
+    run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    files = RunFiles(Path(output_directory) / name / "runs" / run_id)
+    try:
+        for index in range(trials):
+            (files.trial(index) / "plots").mkdir(parents=True)
+        files.plots.mkdir()
+        link_latest(files, trials)
+    except OSError as error:
+        raise ProximaError(
+            f"{files.root}: cannot write there ({error.strerror}); "
+            "choose another place with --set output_directory=DIRECTORY"
+        ) from error
+    return files
+
+
+def link_latest(files: RunFiles, trials: int) -> None:
+    """Point the experiment's links at this run, and drop those to trials it does not have."""
+    for old in files.experiment.glob("trial_*"):
+        if old.is_symlink():
+            old.unlink()
+    names = {"latest": files.root, "summary.json": files.summary}
+    names |= {f"trial_{index}": files.trial(index) for index in range(trials)}
+    for name, target in names.items():
+        replace_link(files.experiment / name, target)
+
+
+def replace_link(link: Path, target: Path) -> None:
+    """Make `link` a relative symbolic link to `target`, in one step."""
+    fresh = link.with_name(f".{link.name}-{os.getpid()}")
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(os.path.relpath(target, link.parent))
+    os.replace(fresh, link)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write whole or not at all; a number that is not finite becomes null, as JSON has no such thing."""
+    fresh = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        fresh.write_text(json.dumps(_plain(content), indent=2, allow_nan=False) + "\n")
+        os.replace(fresh, path)
+    except OSError as error:
+        raise ProximaError(f"{path}: cannot write ({error.strerror})") from error
+
+
+def _plain(content: Any) -> Any:
+    if isinstance(content, Mapping):
+        return {str(key): _plain(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_plain(value) for value in content]
+    if isinstance(content, float) and (content != content or content in (float("inf"), -float("inf"))):
+        return None
+    return content
+
+
+def read_json(path: Path) -> Any:
+    """The content of one of our own files, or an error that names it."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise ProximaError(f"{path}: no such file; did that run finish?") from error
+    except (OSError, ValueError) as error:
+        raise ProximaError(f"{path}: cannot be read ({error})") from error
+
+
+def append_row(path: Path, row: Mapping[str, Any]) -> None:
+    """One more line of metrics."""
+    with path.open("a") as lines:
+        lines.write(json.dumps(_plain(row), allow_nan=False) + "\n")
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The lines of metrics; a last line that a kill cut short is left out."""
+    if not path.exists():
+        return []
+    rows = []
+    for line in path.read_text().splitlines():
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            break
+    return rows
+
+
+def keep_rows_until(path: Path, step: int) -> None:
+    """Drop what was recorded after `step`: a resumed run records it again."""
+    rows = [row for row in read_rows(path) if row["step"] <= step]
+    fresh = path.with_suffix(".tmp")
+    fresh.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    os.replace(fresh, path)
+
+
+def find_run(reference: str, output_directory: str = "logs") -> RunFiles:
+    """The run meant by an experiment's name (its latest run), a run id, or a path to either."""
+    output = Path(output_directory)
+    candidates = [Path(reference), output / reference]
+    for candidate in candidates:
+        if (candidate / "run.json").is_file():
+            return RunFiles(candidate.resolve())
+        if (candidate / "latest" / "run.json").is_file():
+            return RunFiles((candidate / "latest").resolve())
+        if candidate.parent.joinpath("run.json").is_file():  # a trial's directory
+            return RunFiles(candidate.parent.resolve())
+    matches = sorted(output.glob(f"*/runs/{reference}/run.json"))
+    matches += [path for path in output.glob("*/runs/*/run.json") if _mlflow_id(path) == reference]
+    if matches:
+        return RunFiles(matches[0].parent.resolve())
+    known = sorted(path.parent.name for path in output.glob("*/latest"))
+    hint = f"there are: {', '.join(known)}" if known else f"there are no runs in {output}/ yet"
+    raise ProximaError(f"{reference}: no experiment, run or run directory of that name; {hint}")
+
+
+def _mlflow_id(path: Path) -> str | None:
+    try:
+        return json.loads(path.read_text()).get("mlflow_run_id")
+    except ValueError:
+        return None
+
+

@@ -1,0 +1,244 @@
+"""The end of a run: closing evaluation, plots, film, exported policies, results, summary, registry."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from proxima.build import describe_policy, policy_function
+from proxima.core.spaces import Discrete
+from proxima.core.types import TrainState
+from proxima.experiment.files import read_rows, write_json
+from proxima.report import comparison, film, plots, statistics
+from proxima.track.registry import export_policy
+from proxima.train.evaluate import describe
+from proxima.train.loop import Progress
+from proxima.train.program import Recording
+
+if TYPE_CHECKING:
+    from proxima.experiment.run import Run
+
+METRIC = "episode return (undiscounted)"
+
+
+def finish_run(
+    run: "Run",
+    states: TrainState,
+    progress: Progress,
+    info: dict[str, Any],
+    times: dict[str, float],
+) -> dict[str, Any]:
+    """Everything that is written once training has ended; returns the summary."""
+    trials = range(run.scenario.trials)
+    evaluations = closing_evaluations(run, states)
+    results = [
+        trial_results(run, progress, trial, evaluations, times) for trial in trials
+    ]
+    for trial, result in zip(trials, results, strict=True):
+        write_json(run.files.trial(trial) / "results.json", result)
+        learner = jax.tree.map(lambda leaf, lane=trial: leaf[lane], states.learner)
+        draw_trial(run, trial, result, run.built.program.record(learner))
+        export(run, trial, learner)
+    draw_comparison(run, results)
+    summary = summarize(run, results)
+    hand_to_tracker(run, results, summary)
+    outcome = run.tracker.finish(["finished"] * len(results), "finished")
+    info |= {
+        "status": "finished",
+        "mlflow_run_id": outcome.run_id,
+        "mlflow_children": list(outcome.child_run_ids),
+        "mlflow_uri": outcome.uri,
+    }
+    for trial, child in enumerate(outcome.child_run_ids):
+        results[trial]["mlflow_run_id"] = child
+        write_json(run.files.trial(trial) / "results.json", results[trial])
+    summary |= {
+        "trials": results,
+        "mlflow_run_id": outcome.run_id,
+        "mlflow_uri": outcome.uri,
+        "registered": [model._asdict() for model in outcome.registered],
+        "tracking_error": outcome.error,
+    }
+    write_json(run.files.summary, summary)
+    write_json(run.files.info, info)
+    return summary
+
+
+def closing_evaluations(run: "Run", states: TrainState) -> dict[str, Any]:
+    """Greedy, sampled and random policy on the same fixed episodes."""
+    episodes = run.scenario.evaluation.final_episodes
+    evaluate = run.built.program.evaluate
+    return {
+        name: evaluate(states.learner, policy, episodes)
+        for name, policy in (("evaluation", "greedy"), ("sampled", "sampled"), ("random", "random"))
+    }
+
+
+def trial_results(
+    run: "Run", progress: Progress, trial: int, evaluations: dict[str, Any], times: dict[str, float]
+) -> dict[str, Any]:
+    """What results.json holds."""
+    book = progress.books[trial]
+    described = {name: describe(each, trial) for name, each in evaluations.items()}
+    return {
+        "scenario": run.scenario.name,
+        "algorithm": run.scenario.algorithm.name,
+        "run_id": run.files.run_id,
+        "trial": trial,
+        "seed": run.scenario.seed + trial,
+        "environment_steps": book.steps,
+        "updates": book.steps // run.built.program.steps_per_update,
+        "episodes": book.episodes,
+        **times,
+        "steps_per_second": book.steps / max(times["training_seconds"], 1e-9),
+        "converged": book.convergence.converged,
+        "converged_at_step": book.convergence.reached_at_step
+        if book.convergence.converged
+        else None,
+        "stopped": book.stopped,
+        "nan_at_step": book.nan_at_step,
+        "best_return": book.best_return,
+        **described,
+        "baselines": {"random": described["random"]["return_mean"]},
+        "mlflow_run_id": None,
+    }
+
+
+def summarize(run: "Run", results: list[dict[str, Any]]) -> dict[str, Any]:
+    """What summary.json holds: the trials, and the interval over them."""
+    healthy = [result for result in results if result["stopped"] != "nan"]
+    failed = len(results) - len(healthy)
+
+    def over_trials(name: str) -> dict[str, Any]:
+        means = [result[name]["return_mean"] for result in healthy]
+        return statistics.aggregate(means + [float("nan")] * failed)
+
+    return {
+        "scenario": run.scenario.name,
+        "algorithm": run.scenario.algorithm.name,
+        "run_id": run.files.run_id,
+        "metric": METRIC,
+        "target_reward": run.scenario.convergence.target_reward,
+        "converged": sum(result["converged"] for result in results),
+        "environment_steps": sum(result["environment_steps"] for result in results),
+        "trials": results,
+        "aggregate": over_trials("evaluation"),
+        "sampled": over_trials("sampled"),
+        "baselines": {"random": over_trials("random")},
+        "paths": {
+            "run": str(run.files.root),
+            "plots": str(run.files.plots),
+            "summary": str(run.files.summary),
+        },
+    }
+
+
+def draw_trial(run: "Run", trial: int, result: dict[str, Any], recording: Recording) -> None:
+    """A trial's plots and, where the environment can be drawn, its film."""
+    directory = run.files.trial(trial)
+    target = run.scenario.convergence.target_reward
+    rows = read_rows(directory / "metrics.jsonl")
+    plots.learning_curve(directory / "plots" / "learning_curve.png", rows, target=target)
+    plots.reward_plot(
+        directory / "plots" / "rewards.png",
+        result["evaluation"],
+        result["sampled"],
+        result["random"],
+    )
+    kind = "discrete" if isinstance(run.built.action_space, Discrete) else "continuous"
+    plots.action_plot(
+        directory / "plots" / "actions.png", recording.actions, recording.rewards, kind
+    )
+    if run.scenario.evaluation.film and trial == 0:
+        make_film(directory / "film.gif", run.scenario.env.name, recording)
+
+
+def make_film(path: Path, env_name: str, recording: Recording) -> bool:
+    """A GIF of the recorded episode, if it can be drawn."""
+    if recording.frames:
+        film.write_gif(path, recording.frames)
+        return True
+    if not film.can_draw(env_name, recording.obs.shape[1:]):
+        return False
+    film.film(path, env_name, recording.obs, recording.actions, recording.rewards)
+    return True
+
+
+def draw_comparison(run: "Run", results: list[dict[str, Any]]) -> None:
+    """The plots over all trials."""
+    title, target = run.scenario.name, run.scenario.convergence.target_reward
+    comparison.learning_curves(
+        run.files.plots / "learning_curves.png", evaluation_curves(run), title=title, target=target
+    )
+    comparison.final_returns(
+        run.files.plots / "final_returns.png",
+        [f"trial {result['trial']}" for result in results],
+        [result["evaluation"]["returns"] for result in results],
+        random=results[0]["random"]["returns"],
+        title=title,
+    )
+    rows = comparison.trial_rows(results)
+    comparison.trials_table(run.files.plots / "trials.png", rows, title=title)
+
+
+def evaluation_curves(run: "Run") -> list[tuple[Any, Any]]:
+    """(steps, greedy evaluation returns) of every trial."""
+    return [
+        plots.series(read_rows(run.files.trial(k) / "metrics.jsonl"), "eval/return_mean")
+        for k in range(run.scenario.trials)
+    ]
+
+
+def export(run: "Run", trial: int, learner: Any) -> None:
+    """The trial's policy as weights and a program that needs nothing of ours."""
+    function, weights = policy_function(run.built, learner)
+    space = run.built.observation_space
+    export_policy(
+        function,
+        weights,
+        space.shape,
+        space.dtype,
+        describe_policy(run.scenario, run.built) | {"trial": trial},
+        run.files.trial(trial) / "policy",
+    )
+
+
+def hand_to_tracker(run: "Run", results: list[dict[str, Any]], summary: dict[str, Any]) -> None:
+    """Results, plots, checkpoints and policies to the tracker; converged policies to the registry."""
+    tracker, files = run.tracker, run.files
+    for trial, result in enumerate(results):
+        directory = files.trial(trial)
+        final = {
+            f"final/{name}_return": result[key]["return_mean"]
+            for name, key in (("greedy", "evaluation"), ("sampled", "sampled"), ("random", "random"))
+        }
+        tracker.log_metrics(trial, result["environment_steps"], final)
+        for name in ("plots", "policy", "results.json", "film.gif"):
+            if (directory / name).exists():
+                tracker.log_artifacts(trial, directory / name, name if "." not in name else None)
+        for name in ("best", "last"):
+            if (directory / "checkpoints" / name).exists():
+                path = (directory / "checkpoints" / name).resolve()
+                tracker.log_artifacts(trial, path, f"checkpoints/{name}")
+    best = best_converged(results)
+    if best is not None and run.scenario.tracking.register:
+        greedy = {"final/greedy_return": results[best]["evaluation"]["return_mean"]}
+        tracker.register(best, files.trial(best) / "policy", greedy)
+    write_json(files.summary, summary)
+    tracker.log_artifacts(None, files.plots, "plots")
+    tracker.log_artifacts(None, files.scenario, None)
+    tracker.log_artifacts(None, files.summary, None)
+    aggregate = {f"final/{key}": value for key, value in summary["aggregate"].items() if value is not None}
+    tracker.log_parent_metrics(max(r["environment_steps"] for r in results), aggregate)
+
+
+def best_converged(results: list[dict[str, Any]]) -> int | None:
+    """The converged trial with the best greedy return, then the best sampled one; None if none has."""
+    converged = [result for result in results if result["converged"]]
+    if not converged:
+        return None
+
+    def rank(result: dict[str, Any]) -> tuple[float, float]:
+        return result["evaluation"]["return_mean"], result["sampled"]["return_mean"]
+
+    return max(converged, key=rank)["trial"]

@@ -1,0 +1,362 @@
+"""Running an experiment: every trial of a scenario, from first seed to results on disk.
+
+    create or find the run's directory → build → [restore] → train, recording once per chunk → finish
+"""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from proxima.build import Built, build, settings
+from proxima.core.errors import ProximaError
+from proxima.core.seeds import trial_seeds
+from proxima.core.types import TrainState
+from proxima.experiment.files import (
+    RunFiles,
+    append_row,
+    create_run,
+    find_run,
+    keep_rows_until,
+    link_latest,
+    read_json,
+    write_json,
+)
+from proxima.experiment.finish import finish_run
+from proxima.scenario import Scenario, dump, from_mapping, parse, to_mapping
+from proxima.track.tracker import RunIds, Tracker, connect
+from proxima.train import checkpoint
+from proxima.train.convergence import Convergence
+from proxima.train.loop import Book, ChunkReport, Observer, Progress, fresh_progress, train
+
+Callback = Callable[[dict[str, Any]], Any]
+
+
+class Display(NamedTuple):
+    """Who shows a run to a person; every function may do nothing."""
+
+    say: Callable[[str], None]
+    chunk: Callable[[ChunkReport, float], None]  # the report, and seconds of training so far
+    close: Callable[[], None]
+
+
+def silent() -> Display:
+    """A display that shows nothing."""
+    return Display(lambda text: None, lambda report, seconds: None, lambda: None)
+
+
+class Run(NamedTuple):
+    """A run under way: what is fixed about it."""
+
+    scenario: Scenario
+    files: RunFiles
+    built: Built
+    tracker: Tracker
+    display: Display
+
+
+def run_multiple_experiments(
+    scenario: Scenario, *, callback: Callback | None = None, display: Display | None = None
+) -> dict[str, Any]:
+    """All trials of a scenario side by side; returns what summary.json holds."""
+    files = create_run(scenario.output_directory, scenario.name, scenario.trials)
+    files.scenario.write_text(dump(scenario))
+    return _run(scenario, files, None, callback, display or silent())
+
+
+def run_single_experiment(
+    scenario: Scenario, *, callback: Callback | None = None, display: Display | None = None
+) -> dict[str, Any]:
+    """One trial with the scenario's seed; returns what its results.json holds."""
+    from dataclasses import replace
+
+    summary = run_multiple_experiments(
+        replace(scenario, trials=1), callback=callback, display=display
+    )
+    return summary["trials"][0]
+
+
+def resume_experiment(
+    reference: str,
+    *,
+    output_directory: str = "logs",
+    callback: Callback | None = None,
+    display: Display | None = None,
+) -> dict[str, Any]:
+    """Go on with a run from its newest checkpoint; a finished run is returned as it is."""
+    files = find_run(reference, output_directory)
+    info = read_json(files.info)
+    if info["status"] == "finished":
+        (display or silent()).say(f"{files.root} is finished; there is nothing to resume.")
+        return read_json(files.summary)
+    scenario = load_scenario(files)
+    return _run(scenario, files, info, callback, display or silent())
+
+
+def load_scenario(files: RunFiles) -> Scenario:
+    """The scenario a run was started with."""
+    source = str(files.scenario)
+    return from_mapping(parse(files.scenario.read_text(), source), source)
+
+
+def _run(
+    scenario: Scenario,
+    files: RunFiles,
+    resumed: Mapping[str, Any] | None,
+    callback: Callback | None,
+    display: Display,
+) -> dict[str, Any]:
+    from proxima.train.devices import prepare_host, use_compilation_cache
+
+    prepare_host(scenario.trials, scenario.training.threads)
+    use_compilation_cache()
+    info = dict(resumed or _new_info(scenario, files)) | {"status": "running"}
+    write_json(files.info, info)
+    link_latest(files, scenario.trials)
+    seeds = trial_seeds(scenario.seed, scenario.trials)
+    tracker = connect(
+        scenario.tracking,
+        scenario.name,
+        files.run_id,
+        to_mapping(scenario),
+        seeds,
+        resume_from=_tracked_before(info),
+        warn=display.say,
+    )
+    try:
+        built = build(scenario)
+        run = Run(scenario, files, built, tracker, display)
+        summary, status = _train_and_finish(run, info, seeds, resumed is not None, callback)
+    except BaseException as error:
+        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        display.close()
+        outcome = tracker.finish([status] * scenario.trials, status)
+        info |= {"status": status, "mlflow_run_id": outcome.run_id}
+        write_json(files.info, info)
+        raise
+    return summary
+
+
+def _new_info(scenario: Scenario, files: RunFiles) -> dict[str, Any]:
+    return {
+        "run_id": files.run_id,
+        "name": scenario.name,
+        "trials": scenario.trials,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {name: version(name) for name in ("proxima", "jax", "numpy")},
+        "mlflow_run_id": None,
+        "mlflow_children": [],
+        "training_seconds": 0.0,
+    }
+
+
+def _tracked_before(info: Mapping[str, Any]) -> RunIds | None:
+    if not info["mlflow_run_id"]:
+        return None
+    return RunIds(info["mlflow_run_id"], tuple(info["mlflow_children"]))
+
+
+def _train_and_finish(
+    run: Run, info: dict[str, Any], seeds: list[int], resuming: bool, callback: Callback | None
+) -> tuple[dict[str, Any], str]:
+    """Train to the end or to an interruption, and write down what came of it."""
+    program = run.built.program
+    states = program.init(seeds)
+    progress = fresh_progress(len(seeds))
+    if resuming:
+        states, progress = restore(run, states, progress)
+    compiling = time.perf_counter()
+    states = program.prepare(states, run.scenario.evaluation.eval_episodes)
+    started, before = time.perf_counter(), info["training_seconds"]
+
+    def training_seconds() -> float:
+        return before + time.perf_counter() - started
+
+    def on_chunk(report: ChunkReport) -> Any:
+        record(run, report)
+        run.display.chunk(report, training_seconds())
+        if report.checkpoint_due:
+            _note_progress(run, info, training_seconds())
+        return callback(callback_view(report)) if callback else None
+
+    with interruptible() as interrupted:
+        observer = Observer(on_chunk, interrupted)
+        states, progress = train(program, states, progress, settings(run.scenario), observer)
+        stopped_early = progress.active.any()
+    _note_progress(run, info, training_seconds())
+    if stopped_early:
+        return _interrupted(run, info, states, progress)
+    if any(book.stopped == "callback" for book in progress.books):
+        save_states(run, states, progress)
+    times = {"compile_seconds": started - compiling, "training_seconds": training_seconds()}
+    summary = finish_run(run, states, progress, info, times)
+    program.close()
+    run.display.close()
+    return summary, "finished"
+
+
+def _note_progress(run: Run, info: dict[str, Any], seconds: float) -> None:
+    ids = run.tracker.ids()
+    if ids is not None:
+        info |= {"mlflow_run_id": ids.parent, "mlflow_children": list(ids.children)}
+    info["training_seconds"] = seconds
+    write_json(run.files.info, info)
+
+
+def _interrupted(run: Run, info: dict[str, Any], states: TrainState, progress: Progress):
+    """Save what can be saved exactly, say how to go on, and leave as Ctrl-C leaves."""
+    if run.built.program.exact_anywhere:
+        save_states(run, states, progress)
+    run.built.program.close()
+    run.display.close()
+    steps = checkpoint.common_step([run.files.trial(k) for k in range(len(progress.books))])
+    run.display.say(
+        f"Stopped. Saved at step {steps or 0:,}. To go on:  proxima resume {run.files.run_id}"
+    )
+    raise KeyboardInterrupt
+
+
+def record(run: Run, report: ChunkReport) -> None:
+    """A chunk's numbers to the local files and the tracker, and its states where they are to be kept."""
+    for trial, row in enumerate(report.metrics):
+        if row is None:
+            continue
+        book = report.progress.books[trial]
+        if report.evaluation is not None:
+            returns = report.evaluation.returns[trial]
+            row |= {
+                "eval/return_mean": float(returns.mean()),
+                "eval/return_std": float(returns.std()),
+                "eval/length_mean": float(report.evaluation.lengths[trial].mean()),
+            }
+        row |= {"episode/total": float(book.episodes)}
+        append_row(run.files.trial(trial) / "metrics.jsonl", {"step": book.steps} | row)
+        run.tracker.log_metrics(trial, book.steps, row)
+        if book.stopped == "nan":
+            run.display.say(
+                f"Trial {trial}: the loss is no longer a number after step {book.nan_at_step:,}; the trial is "
+                f"stopped with its last good state, saved in {run.files.trial(trial) / 'checkpoints'}. "
+                "A lower algorithm.learning_rate or algorithm.max_grad_norm usually helps."
+            )
+    if report.checkpoint_due:
+        save_states(run, report.states, report.progress, best=report.save_best)
+    elif report.save_best:
+        save_states(run, report.states, report.progress, best=report.save_best, last=False)
+
+
+def save_states(
+    run: Run, states: TrainState, progress: Progress, best: list[int] | None = None, last: bool = True
+) -> None:
+    """A checkpoint of every trial to resume from, or (not `last`) of those at their best only.
+
+    Named by the step of the whole run, so that all trials, stopped ones too, share the names.
+    """
+    best = best or []
+    lanes = checkpoint.split_trials(states)
+    step = max(book.steps for book in progress.books)
+    for trial in range(len(lanes)) if last else best:
+        checkpoint.save(
+            run.files.trial(trial),
+            step,
+            lanes[trial],
+            {
+                "scenario": to_mapping(run.scenario),
+                "trial": trial,
+                "layout": run.built.layout._asdict(),
+                "loop": {
+                    "chunks": progress.chunks,
+                    "book": book_to_json(progress.books[trial]),
+                },
+            },
+            keep=run.scenario.checkpoint.keep,
+            best=trial in best,
+            last=last,
+        )
+
+
+def restore(run: Run, fresh: TrainState, progress: Progress) -> tuple[TrainState, Progress]:
+    """The states and books of the newest checkpoint that every trial has."""
+    directories = [run.files.trial(k) for k in range(run.scenario.trials)]
+    step = checkpoint.common_step(directories)
+    if step is None:
+        run.display.say("No checkpoint yet: starting from the beginning.")
+        return fresh, progress
+    lanes, books, chunks = [], [], 0
+    for directory, template in zip(directories, checkpoint.split_trials(fresh), strict=True):
+        state, manifest = checkpoint.load(checkpoint.at_step(directory, step), template)
+        lanes.append(state)
+        books.append(book_from_json(manifest["loop"]["book"]))
+        chunks = max(chunks, manifest["loop"]["chunks"])
+        keep_rows_until(directory / "metrics.jsonl", books[-1].steps)
+    run.display.say(f"Resuming {run.files.run_id} at step {step:,}.")
+    return run.built.program.place(checkpoint.stack_trials(lanes)), Progress(chunks, tuple(books))
+
+
+def book_to_json(book: Book) -> dict[str, Any]:
+    """A book as plain JSON."""
+    return book._asdict() | {"convergence": book.convergence._asdict()}
+
+
+def book_from_json(content: Mapping[str, Any]) -> Book:
+    """The inverse of `book_to_json`."""
+    convergence = dict(content["convergence"])
+    convergence["groups"] = tuple((mean, count) for mean, count in convergence["groups"])
+    return Book(**(dict(content) | {"convergence": Convergence(**convergence)}))
+
+
+def callback_view(report: ChunkReport) -> dict[str, Any]:
+    """What a user's callback gets: means over the trials that ran, and each trial's own numbers."""
+    rows = [row for row in report.metrics if row is not None]
+    books = report.progress.books
+    step_metrics = {
+        key: float(np.mean([row[key] for row in rows if key in row]))
+        for key in sorted(set().union(*rows))
+    }
+    step_metrics["avg_reward"] = step_metrics.get("episode/return", float("nan"))
+    view = {
+        "episode": int(np.mean([book.episodes for book in books])),
+        "step": max(book.steps for book in books),
+        "step_metrics": step_metrics,
+        "eval_metrics": None,
+        "trials": report.metrics,
+    }
+    if report.evaluation is not None:
+        returns = report.evaluation.returns
+        view["eval_metrics"] = {
+            "avg_reward": float(returns.mean()),
+            "std_reward": float(returns.std()),
+            "returns": returns,
+        }
+    return view
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], bool]]:
+    """While open, the first Ctrl-C is remembered for the loop to see; a second one ends at once."""
+    asked = threading.Event()
+
+    def remember(_signal: int, _frame: Any) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, remember)
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+__all__ = ["ProximaError", "resume_experiment", "run_multiple_experiments", "run_single_experiment"]

@@ -1,0 +1,89 @@
+"""PPOTrainer: the same experiment as an object, for notebooks and scripts."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from proxima.core.errors import ProximaError
+from proxima.experiment.evaluation import evaluate_reference
+from proxima.experiment.run import Callback, run_single_experiment
+from proxima.scenario import Scenario, from_mapping, to_mapping
+
+# In the order in which a name is looked for: an environment's own come last, `name` is never meant.
+SECTIONS = ("algorithm", "training", "evaluation", "convergence", "network", "checkpoint", "tracking", "env")
+
+
+class PPOTrainer:
+    """Trains one PPO agent on a named environment.
+
+    `env` is an environment's name ("CartPole-v1") or a Scenario; every other keyword is a setting by
+    its own name (`learning_rate=1e-3`, `max_steps=100_000`, `num_envs=8`), found in its section.
+    """
+
+    def __init__(
+        self,
+        env: str | Scenario = "CartPole-v1",
+        *,
+        max_episodes: int | None = 1000,
+        target_reward: float | None = 195.0,
+        enable_mlflow: bool = False,
+        seed: int = 0,
+        **settings: Any,
+    ) -> None:
+        base = env if isinstance(env, Scenario) else _scenario_for(env)
+        self.scenario = with_settings(
+            base,
+            {
+                "max_episodes": max_episodes,
+                "target_reward": target_reward,
+                "enabled": enable_mlflow,
+                "seed": seed,
+            }
+            | settings,
+        )
+        self.results: dict[str, Any] | None = None
+
+    def train(self, callback: Callback | None = None) -> dict[str, Any]:
+        """Train to the end and return the results; the callback may stop it by returning False."""
+        self.results = run_single_experiment(self.scenario, callback=callback)
+        return self.results
+
+    def evaluate(self, num_episodes: int = 100) -> dict[str, Any]:
+        """Greedy returns of the trained policy on the fixed evaluation episodes."""
+        if self.results is None:
+            raise RuntimeError("train() first: there is no policy to evaluate yet")
+        found = evaluate_reference(
+            self.results["run_id"], num_episodes, output_directory=self.scenario.output_directory
+        )["evaluation"]
+        return found | {"avg_reward": found["return_mean"], "std_reward": found["return_std"]}
+
+
+def _scenario_for(env: str) -> Scenario:
+    name = "".join(letter if letter.isalnum() else "_" for letter in env).lower()
+    return from_mapping({"name": name, "env": {"name": env}}, "PPOTrainer")
+
+
+def with_settings(scenario: Scenario, settings: Mapping[str, Any]) -> Scenario:
+    """The scenario with settings given by their own names, each put into its section."""
+    mapping = to_mapping(scenario)
+    for key, value in settings.items():
+        section = _section_of(key)
+        target = mapping if section is None else mapping[section]
+        target[key] = value
+    return from_mapping(mapping, "PPOTrainer")
+
+
+def _section_of(key: str) -> str | None:
+    """The section that has the setting; None for one of the scenario's own."""
+    sections = {each.name: each.default_factory for each in fields(Scenario) if each.name in SECTIONS}
+    if key in {each.name for each in fields(Scenario)} - set(SECTIONS):
+        return None
+    holders = {name: [f.name for f in fields(make())] for name, make in sections.items()}
+    for name, keys in holders.items():
+        if key in keys:
+            return name
+    known = sorted({key for keys in holders.values() for key in keys})
+    near = difflib.get_close_matches(key, known, 1)
+    hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(known)}"
+    raise ProximaError(f"PPOTrainer: {key}: unknown setting; {hint}")

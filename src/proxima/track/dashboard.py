@@ -1,0 +1,31 @@
+"""MLflow's own pages on the same store, for this machine only."""
+
+import subprocess
+import sys
+
+from proxima.core.errors import ProximaError
+from proxima.track.mlflow import ENVIRONMENT, resolve_uri
+
+LOOPBACK = "127.0.0.1"  # the pages can delete runs: never offered to the network
+
+
+def command(uri: str | None, port: int) -> list[str]:
+    """The command line that serves the store."""
+    store = resolve_uri(uri)
+    return [
+        sys.executable, "-m", "mlflow", "ui",
+        "--backend-store-uri", store, "--host", LOOPBACK, "--port", str(port),
+    ]  # fmt: skip
+
+
+def serve(uri: str | None, port: int) -> None:
+    """Serve until Ctrl-C."""
+    import os
+
+    print(f"MLflow at http://{LOOPBACK}:{port}  (Ctrl-C ends it)", flush=True)
+    try:
+        done = subprocess.run(command(uri, port), env=ENVIRONMENT | os.environ, check=False)
+    except KeyboardInterrupt:
+        return
+    if done.returncode not in (0, -2, 130):
+        raise ProximaError(f"MLflow's server ended with code {done.returncode}; is port {port} taken? try --port")
