@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -168,13 +169,11 @@ def test_trials_are_taken_apart_and_put_together_without_compiling(trained):
     assert differs.any()
 
 
-def test_parts_outlive_the_states_they_came_from(trained):
-    states = jax.tree.map(jnp.copy, trained[0])
-    before = checkpoint.split_trials(trained[0])
-    parts = checkpoint.split_trials(states)
-    zeros = jax.jit(lambda tree: jax.tree.map(jnp.zeros_like, tree), donate_argnums=0)
-    jax.block_until_ready(zeros((states.learner, states.actors)))
-    assert_identical(parts[0], before[0])
+def test_parts_keep_no_hold_on_the_states_they_came_from(trained):
+    parts = checkpoint.split_trials(trained[0])
+    arrays = [leaf for leaf in jax.tree.leaves(parts) if isinstance(leaf, np.ndarray)]
+    assert len(arrays) > 50
+    assert all(array.flags.owndata and array.flags.writeable for array in arrays)
 
 
 def test_everything_a_state_may_hold_comes_back(tmp_path):
@@ -466,8 +465,42 @@ def test_numbers_json_cannot_hold_leave_nothing_behind(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# Told a number of seconds, it lets a child save in a tight loop that long, every other step twice
-# with another state, kills it and says so. Forked: fresh interpreters would take most of the time.
+def test_every_moment_of_a_save_is_a_good_one_to_be_killed_at(tmp_path):
+    moments = 0
+
+    def check() -> None:
+        for link in ("last", "best"):
+            state, manifest = checkpoint.load(tmp_path / "checkpoints" / link, small_state())
+            assert state.learner["weight"][0] == manifest["loop"]["value"]
+        for name in filter(re.compile("step_").match, names(tmp_path)):
+            assert len(list((tmp_path / "checkpoints" / name).iterdir())) == 2
+        assert checkpoint.common_step([tmp_path]) is not None
+
+    def trace(frame, event, argument):
+        nonlocal moments
+        if frame.f_code.co_filename in (checkpoint.__file__, shutil.__file__):
+            moments += 1
+            check()
+            return trace
+        return None
+
+    def save_value(step: int, value: float, best: bool) -> None:
+        manifest = {"scenario": {}, "loop": {"value": value}}
+        checkpoint.save(tmp_path, step, small_state(value), manifest, 2, best)
+
+    save_value(1, 1.0, True)
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        for step, value, best in ((1, 2.0, True), (2, 3.0, False), (3, 4.0, True), (4, 5.0, False)):
+            save_value(step, value, best)
+    finally:
+        sys.settrace(before)
+    assert moments > 500
+
+
+# Told some seconds, it lets a child save in a tight loop, every other step twice with another
+# state, kills it that long after its first save and says so. Forked: interpreters start slowly.
 SAVER = """
 import os, signal, sys, time
 from pathlib import Path
@@ -475,7 +508,7 @@ import numpy as np
 from proxima.core.types import TrainState
 from proxima.train import checkpoint
 
-def save_forever(directory):
+def save_forever(directory, saved):
     count = checkpoint.load_manifest(directory)["loop"]["count"]
     while True:
         count += 1
@@ -483,11 +516,14 @@ def save_forever(directory):
         manifest = {"scenario": {}, "loop": {"count": count}}
         step = count // 3 * 2 + count % 3 // 2
         checkpoint.save(directory, step, state, manifest, keep=2, best=count % 5 == 0)
+        os.write(saved, b".")
 
 for line in sys.stdin:
+    reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        save_forever(Path(sys.argv[1]))
+        save_forever(Path(sys.argv[1]), writer)
+    os.read(reader, 1)
     time.sleep(float(line))
     os.kill(child, signal.SIGKILL)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
@@ -507,8 +543,8 @@ def test_a_process_killed_at_any_moment_leaves_a_loadable_trial(tmp_path):
     )
     counts = []
     with saver:
-        for _ in range(25):
-            print(random.uniform(0.01, 0.08), file=saver.stdin, flush=True)
+        for _ in range(15):
+            print(random.uniform(0.0, 0.05), file=saver.stdin, flush=True)
             assert saver.stdout.readline() == "killed\n"
             for link in ("last", "best"):
                 path = tmp_path / "checkpoints" / link
@@ -518,7 +554,6 @@ def test_a_process_killed_at_any_moment_leaves_a_loadable_trial(tmp_path):
             counts.append(checkpoint.load_manifest(tmp_path)["loop"]["count"])
         saver.stdin.close()
     assert saver.returncode == 0
-    assert counts == sorted(counts)
-    assert counts[-1] > 25
+    assert counts == sorted(set(counts))
     save(tmp_path, 10**6)
     assert [name for name in names(tmp_path) if name.startswith(".tmp")] == []

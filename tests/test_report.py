@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from proxima.core.errors import ProximaError
-from proxima.report import comparison, film, plots, statistics
+from proxima.report import comparison, film, plots, statistics, style
 
 NAN = float("nan")
 
@@ -291,18 +291,18 @@ def centroid(frame, colour):
 
 def test_pole_leans_and_cart_moves_the_right_way():
     left, upright, right = (
-        centroid(film.draw("CartPole-v1", [0, 0, angle, 0]), film.VERMILLION)[0]
+        centroid(film.draw("CartPole-v1", [0, 0, angle, 0]), style.VERMILLION)[0]
         for angle in (-0.2, 0.0, 0.2)
     )
     assert left < upright - 5 < upright + 5 < right
-    moved = centroid(film.draw("CartPole-v1", [1.0, 0, 0, 0]), film.VERMILLION)[0]
+    moved = centroid(film.draw("CartPole-v1", [1.0, 0, 0, 0]), style.VERMILLION)[0]
     assert moved > upright + 50
 
 
 def test_push_arrow_points_where_the_action_pushes():
     still = [0.0, 0.0, 0.0, 0.0]
     left, right = (
-        centroid(film.draw("CartPole-v1", still, action), film.BLUE)[0] for action in (0, 1)
+        centroid(film.draw("CartPole-v1", still, action), style.BLUE)[0] for action in (0, 1)
     )
     assert left < film.WIDTH / 2 < right
 
@@ -310,7 +310,7 @@ def test_push_arrow_points_where_the_action_pushes():
 def test_pendulum_is_up_at_angle_zero_and_turns_anticlockwise():
     def place(angle):
         return centroid(
-            film.draw("Pendulum-v1", [np.cos(angle), np.sin(angle), 0]), film.VERMILLION
+            film.draw("Pendulum-v1", [np.cos(angle), np.sin(angle), 0]), style.VERMILLION
         )
 
     assert place(0.0)[1] < film.SCENE / 2 - 20
@@ -322,16 +322,16 @@ def test_acrobot_hangs_at_zero_and_stands_at_pi():
     hanging = film.draw("Acrobot-v1", [1, 0, 1, 0, 0, 0])
     standing = film.draw("Acrobot-v1", [-1, 0, 1, 0, 0, 0])
     folded = film.draw("Acrobot-v1", [1, 0, -1, 0, 0, 0])
-    lower = [centroid(frame, film.VERMILLION)[1] for frame in (standing, folded, hanging)]
+    lower = [centroid(frame, style.VERMILLION)[1] for frame in (standing, folded, hanging)]
     assert lower == sorted(lower)
     swung = film.draw("Acrobot-v1", [0, 1, 1, 0, 0, 0])
-    assert centroid(swung, film.BLUE)[0] > film.WIDTH / 2
+    assert centroid(swung, style.BLUE)[0] > film.WIDTH / 2
 
 
 @pytest.mark.parametrize("name", ["MountainCar-v0", "MountainCarContinuous-v0"])
 def test_car_is_higher_and_further_right_near_the_goal(name):
-    valley = centroid(film.draw(name, [-0.52, 0]), film.BLUE)
-    goal = centroid(film.draw(name, [0.4, 0]), film.BLUE)
+    valley = centroid(film.draw(name, [-0.52, 0]), style.BLUE)
+    goal = centroid(film.draw(name, [0.4, 0]), style.BLUE)
     assert goal[0] > valley[0] + 100
     assert goal[1] < valley[1] - 100
 
@@ -408,8 +408,8 @@ def test_long_film_is_thinned_but_shown_to_the_end(tmp_path):
         assert image.n_frames == 10
         image.seek(9)
         last = np.asarray(image.convert("RGB"))
-    expected = centroid(film.draw("CartPole-v1", observations[-1], 1), film.VERMILLION)
-    assert centroid(last, film.VERMILLION) == pytest.approx(expected, abs=2)
+    expected = centroid(film.draw("CartPole-v1", observations[-1], 1), style.VERMILLION)
+    assert centroid(last, style.VERMILLION) == pytest.approx(expected, abs=2)
 
 
 def test_film_of_a_policy_that_diverged_is_still_written(tmp_path):

@@ -132,7 +132,10 @@ def describe_policy(scenario: Scenario, built: Built) -> dict[str, Any]:
         "env": scenario.env.name,
         "observation_space": built.observation_space._asdict(),
         "action_space": built.action_space._asdict(),
-        "network": {"hidden": list(scenario.network.hidden), "activation": scenario.network.activation},
+        "network": {
+            "hidden": list(scenario.network.hidden),
+            "activation": scenario.network.activation,
+        },
         "normalize_observations": scenario.algorithm.normalize_observations,
     }
 

@@ -3,12 +3,9 @@
     defaults < YAML < overrides → merged → types checked → fields checked together → Scenario
 
 Whatever is wrong is told in one ProximaError, a line per problem with its file and the key's path.
-YAML is read by the 1.2 rules; mappings and lists cannot be shared by aliases, which keeps a file
-as large as it looks.
 """
 
 import difflib
-import io
 import json
 import math
 import os
@@ -20,10 +17,6 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from annotated_types import Ge
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
-from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError
-from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
-from ruamel.yaml.reader import ReaderError
 
 from proxima.algorithms.ppo import PPOConfig
 from proxima.core.errors import ProximaError
@@ -34,6 +27,7 @@ from proxima.train.checkpoint import CheckpointConfig
 from proxima.train.convergence import ConvergenceConfig
 from proxima.train.evaluate import EvaluationConfig
 from proxima.train.loop import TrainingConfig
+from proxima.yaml import read_yaml, shown, write_yaml
 
 _TYPE_RULES = ConfigDict(
     extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
@@ -92,9 +86,7 @@ def load(name_or_path: str | os.PathLike[str], overrides: Overrides | None = Non
     written = parse(_read_text(path, source), source)
     problems = []
     if written.get("name", path.stem) != path.stem:
-        told = (
-            f"{_shown(written['name'])} is not the file's name; write {path.stem} or leave it out"
-        )
+        told = f"{shown(written['name'])} is not the file's name; write {path.stem} or leave it out"
         problems.append(Problem((("name",),), told))
     changes = list(_changes(overrides or {}))
     return _resolve({**written, "name": path.stem}, source, changes, problems)
@@ -112,13 +104,7 @@ def to_mapping(scenario: Scenario) -> dict[str, Any]:
 
 def dump(scenario: Scenario) -> str:
     """YAML from which `parse` and `from_mapping` make an equal scenario."""
-    yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = False
-    yaml.allow_unicode = False  # rare line separators survive only when escaped
-    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-    text = io.StringIO()
-    yaml.dump(to_mapping(scenario), text)
-    return text.getvalue()
+    return write_yaml(to_mapping(scenario))
 
 
 def json_schema() -> dict[str, Any]:
@@ -141,11 +127,11 @@ def describe(name_or_path: str | os.PathLike[str]) -> str:
 
 def parse(text: str, source: str) -> dict[str, Any]:
     """The mapping that a YAML text spells out; errors call it `source`."""
-    value = _yaml_value(text, source)
+    value = read_yaml(text, source)
     if value is None:
         raise ProximaError(f"{source}: is empty; write at least `env: {{name: CartPole-v1}}`")
     if not isinstance(value, dict):
-        raise ProximaError(f"{source}: expected keys and values, got {_shown(value)}")
+        raise ProximaError(f"{source}: expected keys and values, got {shown(value)}")
     return value
 
 
@@ -180,80 +166,6 @@ def _read_text(path: Path, source: str) -> str:
         raise ProximaError(f"{source}: is not UTF-8 text, so not a YAML file") from failure
 
 
-def _yaml_value(text: str, source: str) -> Any:
-    yaml = YAML(typ="safe", pure=True)
-    yaml.version = (1, 2)
-    try:
-        node = yaml.compose(text)
-        return None if node is None else _construct(node, source, set())
-    except RecursionError as failure:
-        raise ProximaError(f"{source}: is nested too deeply for a scenario") from failure
-    except ReaderError as failure:
-        line = text.count("\n", 0, failure.position) + 1
-        told = f"line {line}: the character {failure.character:#x} is not allowed in YAML"
-        raise ProximaError(f"{source}: {told}") from failure
-    except MarkedYAMLError as failure:
-        remedy = "; indent with spaces, not tabs" if "'\\t'" in failure.problem else ""
-        line = failure.problem_mark.line + 1
-        told = f"line {line}: not valid YAML: {failure.problem}{remedy}"
-        raise ProximaError(f"{source}: {told}") from failure
-
-
-def _whole_number(text: str) -> int:
-    has_base = text.lstrip("+-")[:2].lower() in ("0x", "0o", "0b")
-    return int(text, 0 if has_base else 10)  # 017 is 17 in YAML 1.2
-
-
-def _number(text: str) -> float:
-    return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
-
-
-_TAGS = "tag:yaml.org,2002:"
-_SCALARS: dict[str, Callable[[str], Any]] = {
-    f"{_TAGS}null": lambda text: None,
-    f"{_TAGS}bool": lambda text: {"true": True, "false": False}[text.lower()],
-    f"{_TAGS}int": _whole_number,
-    f"{_TAGS}float": _number,
-    # the last three are text in YAML 1.2's core rules
-    **{_TAGS + name: str for name in ("str", "timestamp", "value", "merge")},
-}
-_COLLECTIONS: dict[type[Node], str] = {MappingNode: f"{_TAGS}map", SequenceNode: f"{_TAGS}seq"}
-
-
-def _construct(node: Node, source: str, seen: set[int]) -> Any:
-    """The plain value of a YAML node; `seen` holds the collections met so far."""
-    where = f"{source}: line {node.start_mark.line + 1}"
-    tag = str(node.tag)
-    if isinstance(node, ScalarNode) and tag in _SCALARS:
-        try:
-            return _SCALARS[tag](node.value)
-        except (KeyError, ValueError) as failure:
-            kind = tag.removeprefix(_TAGS)
-            raise ProximaError(f"{where}: {_shown(node.value)} is not a YAML {kind}") from failure
-    if tag != _COLLECTIONS.get(type(node)):
-        told = f"the tag {tag.replace(_TAGS, '!!')} is not allowed; write plain values"
-        raise ProximaError(f"{where}: {told}")
-    if id(node) in seen:
-        raise ProximaError(f"{where}: an alias repeats a mapping or list; write it out instead")
-    seen.add(id(node))
-    if isinstance(node, MappingNode):
-        return _construct_mapping(node, source, seen)
-    return [_construct(item, source, seen) for item in node.value]
-
-
-def _construct_mapping(node: MappingNode, source: str, seen: set[int]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key_node, value_node in node.value:
-        key = _construct(key_node, source, seen)
-        where = f"{source}: line {key_node.start_mark.line + 1}"
-        if not isinstance(key, str):
-            raise ProximaError(f"{where}: the key {_shown(key)} is not text; put it in quotes")
-        if key in result:
-            raise ProximaError(f"{where}: the key {key} stands here a second time; delete one")
-        result[key] = _construct(value_node, source, seen)
-    return result
-
-
 def _changes(overrides: Overrides) -> Iterator[tuple[KeyPath, Any]]:
     """The single values that overrides set, with their paths."""
     if isinstance(overrides, Mapping):
@@ -263,7 +175,7 @@ def _changes(overrides: Overrides) -> Iterator[tuple[KeyPath, Any]]:
         key, equals, value = text.partition("=")
         if not equals or not all(key.strip().split(".")):
             raise ProximaError(f"--set: {text}: expected section.key=value")
-        yield from _leaves({key.strip(): _yaml_value(value, f"--set: {key.strip()}")}, ())
+        yield from _leaves({key.strip(): read_yaml(value, f"--set: {key.strip()}")}, ())
 
 
 def _leaves(mapping: Mapping[str, Any], above: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
@@ -405,13 +317,13 @@ def _type_words(path: KeyPath, errors: Sequence[Any]) -> str:
         return _unknown_key_words(path, value)
     if kind in _LIMITS:
         limit = _LIMITS[kind].format(**errors[0].get("ctx", {})).replace("'", "")
-        return f"{_shown(value)} is not allowed: {limit}"
+        return f"{shown(value)} is not allowed: {limit}"
     if kind in _EXPECTED:
         expected = _either(list(dict.fromkeys(_EXPECTED[error["type"]] for error in errors)))
         is_number = isinstance(value, bool | int | float)
         remedy = "; put it in quotes" if expected == "text" and is_number else ""
-        return f"expected {expected}, got {_shown(value)}{remedy}"
-    return f"{_shown(value)} is not allowed: {errors[0]['msg']}"
+        return f"expected {expected}, got {shown(value)}{remedy}"
+    return f"{shown(value)} is not allowed: {errors[0]['msg']}"
 
 
 @cache
@@ -448,16 +360,11 @@ def _dotted(path: Iterable[str | int]) -> str:
     return ".".join(map(str, path))
 
 
-def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:59]}…"
-
-
 def _name_problems(scenario: Scenario) -> Iterator[Problem]:
     name = scenario.name
     if name.startswith(".") or set(name) & set("/\\") or not name.isprintable():
         told = "names a directory: no slashes, line breaks or leading dot"
-        yield Problem((("name",),), f"{_shown(name)} is not allowed: it {told}")
+        yield Problem((("name",),), f"{shown(name)} is not allowed: it {told}")
 
 
 def _batch_problems(scenario: Scenario) -> Iterator[Problem]:

@@ -21,7 +21,6 @@ from annotated_types import Ge, Gt, Interval
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from proxima.core.distributions import gumbel_noise
 from proxima.core.losses import (
     approximate_kl,
     clip_surrogate,
@@ -155,19 +154,18 @@ class PPO(eqx.Module):
     def noise(self, key: Array, shape: tuple[int, ...]) -> Array:
         """The randomness of `shape` actions, drawn in one call."""
         if isinstance(self.action_space, Discrete):
-            return gumbel_noise(key, (*shape, self.action_space.n))
+            return jax.random.gumbel(key, (*shape, self.action_space.n))
         return jax.random.normal(key, (*shape, flat_size(self.action_space)))
 
     def explore(self, learner: Learner, view: View, noise: Array) -> tuple[Array, Array]:
         """Sampled actions, and their log-probabilities."""
-        raw = jax.vmap(learner.net.policy)(seen(learner, view.obs))
-        distribution = learner.net.head(raw)
+        distribution = jax.vmap(learner.net.policy)(seen(learner, view.obs))
         action = distribution.sample(noise)
         return action, distribution.log_prob(action)
 
     def exploit(self, learner: Learner, view: View) -> Array:
         """The most probable actions."""
-        return learner.net.head(jax.vmap(learner.net.policy)(seen(learner, view.obs))).mode()
+        return jax.vmap(learner.net.policy)(seen(learner, view.obs)).mode()
 
     def policy(self, learner: Learner) -> Learner:
         """Only what acting needs of the learner: what an exported policy carries."""
@@ -217,7 +215,9 @@ class PPO(eqx.Module):
         self, learner: Learner, batch: Batch, key: Array
     ) -> tuple[ActorCritic, optax.OptState, dict[str, Array]]:
         """Epochs of minibatches; parameters, gradient and moments travel as single flat vectors."""
-        rows, unpack = pack_rows(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), batch), 1)
+        rows, unpack = pack_rows(
+            jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), batch), 1
+        )
         width = rows.shape[-1]
         flat, unravel = ravel_pytree(learner.net)
         hyper = learner.hyper
@@ -262,11 +262,8 @@ class PPO(eqx.Module):
         metrics = jax.tree.map(jnp.mean, metrics) | {"train/learning_rate": rate}
         return unravel(flat), optimizer, metrics
 
-    def _loss(
-        self, net: ActorCritic, hyper: Hyper, batch: Batch
-    ) -> tuple[Array, dict[str, Array]]:
-        raw, value = jax.vmap(net)(batch.obs)
-        distribution = net.head(raw)
+    def _loss(self, net: ActorCritic, hyper: Hyper, batch: Batch) -> tuple[Array, dict[str, Array]]:
+        distribution, value = jax.vmap(net)(batch.obs)
         log_prob = distribution.log_prob(batch.action)
         if self.clip_value:
             errors = clipped_value_error(value, batch.old_value, batch.target, hyper.value_clip)
@@ -276,7 +273,9 @@ class PPO(eqx.Module):
         def mean(per_element: Array) -> Array:
             return jnp.mean(per_element, where=batch.mask)
 
-        policy_loss = mean(clip_surrogate(log_prob, batch.old_log_prob, batch.advantage, hyper.clip))
+        policy_loss = mean(
+            clip_surrogate(log_prob, batch.old_log_prob, batch.advantage, hyper.clip)
+        )
         value_loss = mean(errors)
         entropy = mean(distribution.entropy())
         loss = policy_loss + hyper.value_coef * value_loss - hyper.entropy_coef * entropy

@@ -63,7 +63,9 @@ def scenarios(
 def evaluate(
     run: Annotated[str, typer.Argument(help="An experiment, a run, a trial or a checkpoint.")],
     episodes: Annotated[int, typer.Option(help="Episodes per policy.", min=1)] = 100,
-    film: Annotated[Path | None, typer.Option(help="Draw a GIF of the trained policy here.")] = None,
+    film: Annotated[
+        Path | None, typer.Option(help="Draw a GIF of the trained policy here.")
+    ] = None,
     output: Output = "logs",
     json: Json = False,
     debug: Debug = False,
@@ -90,7 +92,9 @@ def resume(
 @app.command()
 def compare(
     runs: Annotated[list[str], typer.Argument(help="Two or more experiments or run ids.")],
-    plot: Annotated[Path, typer.Option(help="Where to draw the comparison.")] = Path("comparison.png"),
+    plot: Annotated[Path, typer.Option(help="Where to draw the comparison.")] = Path(
+        "comparison.png"
+    ),
     output: Output = "logs",
     json: Json = False,
     debug: Debug = False,
@@ -104,7 +108,9 @@ def compare(
 @app.command()
 def dashboard(
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 5000,
-    uri: Annotated[str | None, typer.Option(help="MLflow store; default: the embedded one.")] = None,
+    uri: Annotated[
+        str | None, typer.Option(help="MLflow store; default: the embedded one.")
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Open MLflow's pages on the runs, for this machine only."""

@@ -12,7 +12,13 @@ from proxima.experiment.run import Display
 from proxima.scenario import Scenario
 from proxima.train.loop import ChunkReport
 
-STATES = {None: "running", "converged": "converged", "budget": "done", "nan": "NaN: stopped", "callback": "stopped"}
+STATES = {
+    None: "running",
+    "converged": "converged",
+    "budget": "done",
+    "nan": "NaN: stopped",
+    "callback": "stopped",
+}
 
 
 def live_display(console: Console, scenario: Scenario) -> Display:
@@ -89,7 +95,10 @@ def trial_states(report: ChunkReport) -> Text:
         row = report.metrics[trial]
         number = f" {row['episode/return']:.0f}" if row and "episode/return" in row else ""
         style = {"converged": "green", "nan": "red"}.get(book.stopped or "", "")
-        text.append(f"  trial {trial}: {STATES[book.stopped]}{number if book.stopped is None else ''}", style)
+        text.append(
+            f"  trial {trial}: {STATES[book.stopped]}{number if book.stopped is None else ''}",
+            style,
+        )
     return text
 
 

@@ -23,7 +23,9 @@ def run_experiment(
         )
     from proxima.scenario import load
 
-    given = [f"{key}={json_module.dumps(value)}" for key, value in flags.items() if value is not None]
+    given = [
+        f"{key}={json_module.dumps(value)}" for key, value in flags.items() if value is not None
+    ]
     loaded = load(config or scenario, [*settings, *given])
 
     from proxima.cli.console import live_display, print_summary
@@ -47,7 +49,9 @@ def run_resume(reference: str, output: str, json: bool) -> None:
     _show(console, summary, json, print_summary)
 
 
-def run_evaluation(reference: str, episodes: int, film: Path | None, output: str, json: bool) -> None:
+def run_evaluation(
+    reference: str, episodes: int, film: Path | None, output: str, json: bool
+) -> None:
     """The `evaluate` command."""
     from proxima.experiment.evaluation import evaluate_reference
 
@@ -56,7 +60,9 @@ def run_evaluation(reference: str, episodes: int, film: Path | None, output: str
     if json:
         print(json_module.dumps(result, indent=2))
         return
-    console.print(f"{result['checkpoint']}  (step {result['step']:,})", highlight=False, soft_wrap=True)
+    console.print(
+        f"{result['checkpoint']}  (step {result['step']:,})", highlight=False, soft_wrap=True
+    )
     for name, label in (("evaluation", "greedy "), ("sampled", "sampled"), ("random", "random ")):
         row = result[name]
         console.print(

@@ -32,7 +32,9 @@ def show_scenarios(name: str | None) -> None:
             scenario.description,
         )
     console.print(table)
-    console.print("Run one:  proxima experiment --scenario NAME     See one:  proxima scenarios NAME")
+    console.print(
+        "Run one:  proxima experiment --scenario NAME     See one:  proxima scenarios NAME"
+    )
 
 
 def show_comparison(references: list[str], plot: Path, output: str, json: bool) -> None:

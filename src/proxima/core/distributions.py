@@ -1,8 +1,8 @@
 """Action distributions as values: parameters in a NamedTuple, sampling by noise drawn beforehand.
 
-Each has `sample(noise)`, `mode()`, `log_prob(action)` and `entropy()`, over batches with the event
-last; `draw_noise` gives the noise of a whole rollout in one call, which costs far less than a draw
-per step inside a compiled loop.
+Each has `sample(noise)`, `mode()`, `log_prob(action)` and `entropy()`, over any leading axes with the
+event last. Noise is an argument, so that a whole rollout's can be drawn in one call: drawing inside a
+compiled loop costs far more.
 """
 
 import math
@@ -29,7 +29,8 @@ class Categorical(NamedTuple):
 
     def log_prob(self, action: Array) -> Array:
         # A comparison instead of a gather: its gradient is a product, not a scatter.
-        chosen = jnp.arange(self.logits.shape[-1]) == action[..., None]
+        index = jax.lax.broadcasted_iota(jnp.int32, self.logits.shape, self.logits.ndim - 1)
+        chosen = index == action[..., None]
         return jnp.sum(jnp.where(chosen, self.logits, 0.0), axis=-1)
 
     def entropy(self) -> Array:
@@ -104,8 +105,3 @@ class TanhNormal(NamedTuple):
 
 
 Distribution = Categorical | Normal | TanhNormal
-
-
-def gumbel_noise(key: Array, shape: tuple[int, ...]) -> Array:
-    """Noise that turns the largest perturbed logit into a categorical sample."""
-    return jax.random.gumbel(key, shape)

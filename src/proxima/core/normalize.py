@@ -26,9 +26,7 @@ def first_moments(sample: PyTree) -> Moments:
     return Moments(jnp.zeros(()), zeros, jax.tree.map(jnp.ones_like, zeros))
 
 
-def add_samples(
-    moments: Moments, samples: PyTree, mask: Array, axis: str | None = None
-) -> Moments:
+def add_samples(moments: Moments, samples: PyTree, mask: Array, axis: str | None = None) -> Moments:
     """The moments after seeing the masked-in `samples`, whose leading axes are those of `mask`.
 
     With a mesh axis, the samples of all its devices.
@@ -43,7 +41,8 @@ def add_samples(
         weight = jnp.expand_dims(mask, tuple(range(mask.ndim, leaf.ndim))).astype(jnp.float32)
         leaf = leaf.astype(jnp.float32)
         new_mean = sum_over(axis, jnp.sum(leaf * weight, axes)) / count
-        squares = jnp.sum(jnp.square(leaf - new_mean) * weight, axes)
+        deviation = leaf - jnp.broadcast_to(new_mean, leaf.shape)
+        squares = jnp.sum(jnp.square(deviation) * weight, axes)
         new_variance = sum_over(axis, squares) / count
         delta = new_mean - mean
         merged = (1 - share) * variance + share * new_variance + share * (1 - share) * delta**2
@@ -57,9 +56,10 @@ def add_samples(
 
 
 def normalize(moments: Moments, sample: PyTree) -> PyTree:
-    """`sample` shifted and scaled to mean 0 and deviation 1, within ±CLIP."""
+    """Samples, with any leading axes, shifted and scaled to mean 0 and deviation 1, within ±CLIP."""
 
     def shift_and_scale(mean: Array, variance: Array, leaf: Array) -> Array:
-        return jnp.clip((leaf - mean) / jnp.sqrt(variance + 1e-8), -CLIP, CLIP)
+        mean, deviation = jnp.broadcast_arrays(mean, jnp.sqrt(variance + 1e-8), leaf)[:2]
+        return jnp.clip((leaf - mean) / deviation, -CLIP, CLIP)
 
     return jax.tree.map(shift_and_scale, moments.mean, moments.variance, sample)

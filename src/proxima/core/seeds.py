@@ -7,8 +7,9 @@
     minibatch shuffle                    seed ^ 0xA11CE
     trial k                              seed of the experiment + k
 
-The seeds of neighbouring trials overlap (environment 1 of trial 0 and environment 0 of trial 1 are
-both seed + 1), so each environment's key also folds in its trial's seed: no two share a stream.
+These numbers overlap (environment 1 of trial 0 and environment 0 of trial 1 are both seed + 1, and
+environment 999 has the number of the first evaluation episode), so every key also folds in its trial's
+seed and its role: no two share a stream.
 """
 
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from proxima.core.types import Streams
 FIRST_RESET = 10_000
 EVALUATION = 999
 SHUFFLE = 0xA11CE
+BACKEND_ROLE, POOL_ROLE, RESET_ROLE, EVALUATION_ROLE, SHUFFLE_ROLE = range(5)
 
 
 class FirstKeys(NamedTuple):
@@ -33,26 +35,30 @@ class FirstKeys(NamedTuple):
     streams: Streams
 
 
-def pool_keys(first: Array, trial_seed: Array, count: int) -> Array:
-    """Keys of environments first, first + 1, ... of the trial with that seed, (count,)."""
-    seeds = first + jnp.arange(count, dtype=jnp.uint32)
-    return jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(seed), trial_seed))(seeds)
+def _key(number: Array, trial_seed: Array, role: int) -> Array:
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(number), trial_seed), role)
+
+
+def _pool_keys(first: Array, trial_seed: Array, count: int, role: int) -> Array:
+    numbers = first + jnp.arange(count, dtype=jnp.uint32)
+    return jax.vmap(lambda number: _key(number, trial_seed, role))(numbers)
 
 
 def first_keys(seed: Array, num_envs: int) -> FirstKeys:
     """The keys of a trial, all from its seed, a uint32 scalar."""
-    weights, act = jax.random.split(jax.random.key(seed))
+    weights, act = jax.random.split(_key(seed, seed, BACKEND_ROLE))
     streams = Streams(
         act=act,
-        env=pool_keys(seed, seed, num_envs),
-        shuffle=jax.random.key(seed ^ jnp.uint32(SHUFFLE)),
+        env=_pool_keys(seed, seed, num_envs, POOL_ROLE),
+        shuffle=_key(seed ^ jnp.uint32(SHUFFLE), seed, SHUFFLE_ROLE),
     )
-    return FirstKeys(weights, pool_keys(seed + FIRST_RESET, seed, num_envs), streams)
+    resets = _pool_keys(seed + FIRST_RESET, seed, num_envs, RESET_ROLE)
+    return FirstKeys(weights, resets, streams)
 
 
 def evaluation_keys(experiment_seed: Array, episodes: int) -> Array:
     """One key per evaluation episode: the same for every evaluation, trial and algorithm."""
-    return pool_keys(experiment_seed + EVALUATION, experiment_seed, episodes)
+    return _pool_keys(experiment_seed + EVALUATION, experiment_seed, episodes, EVALUATION_ROLE)
 
 
 def host_seed(first: int, trial_seed: int, generation: int) -> int:

@@ -36,7 +36,9 @@ def evaluate_reference(
     result: dict[str, Any] = {"checkpoint": str(path), "step": manifest["step"]}
     for name, policy in (("evaluation", "greedy"), ("sampled", "sampled"), ("random", "random")):
         result[name] = describe(built.program.evaluate(learners, policy, episodes), 0)
-    if film is not None and not make_film(film, scenario.env.name, built.program.record(state.learner)):
+    if film is not None and not make_film(
+        film, scenario.env.name, built.program.record(state.learner)
+    ):
         raise ProximaError(f"--film: there is no drawing of {scenario.env.name}")
     built.program.close()
     return result
@@ -59,7 +61,9 @@ def compare_references(
     runs = [_load_run(find_run(reference, output_directory)) for reference in references]
     if len(runs) > 1 and len({run.name for run in runs}) < len(runs):
         ids = [read_json(find_run(r, output_directory).info)["run_id"] for r in references]
-        runs = [run._replace(name=f"{run.name} {each}") for run, each in zip(runs, ids, strict=True)]
+        runs = [
+            run._replace(name=f"{run.name} {each}") for run, each in zip(runs, ids, strict=True)
+        ]
     try:
         comparison.compare_runs(plot, runs)
     except OSError as error:

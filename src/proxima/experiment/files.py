@@ -1,7 +1,7 @@
 """Where a run's files are, and how they are written: nothing half, nothing of an earlier run lost.
 
-    <output>/<name>/runs/<run id>/…    every run has its own directory
-    <output>/<name>/{latest, summary.json, trial_0, …}    links into the newest one
+<output>/<name>/runs/<run id>/…    every run has its own directory
+<output>/<name>/{latest, summary.json, trial_0, …}    links into the newest one
 """
 
 import json
@@ -99,7 +99,9 @@ def _plain(content: Any) -> Any:
         return {str(key): _plain(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
         return [_plain(value) for value in content]
-    if isinstance(content, float) and (content != content or content in (float("inf"), -float("inf"))):
+    if isinstance(content, float) and (
+        content != content or content in (float("inf"), -float("inf"))
+    ):
         return None
     return content
 
@@ -166,5 +168,3 @@ def _mlflow_id(path: Path) -> str | None:
         return json.loads(path.read_text()).get("mlflow_run_id")
     except ValueError:
         return None
-
-

@@ -31,9 +31,7 @@ def finish_run(
     """Everything that is written once training has ended; returns the summary."""
     trials = range(run.scenario.trials)
     evaluations = closing_evaluations(run, states)
-    results = [
-        trial_results(run, progress, trial, evaluations, times) for trial in trials
-    ]
+    results = [trial_results(run, progress, trial, evaluations, times) for trial in trials]
     for trial, result in zip(trials, results, strict=True):
         write_json(run.files.trial(trial) / "results.json", result)
         learner = jax.tree.map(lambda leaf, lane=trial: leaf[lane], states.learner)
@@ -210,7 +208,11 @@ def hand_to_tracker(run: "Run", results: list[dict[str, Any]], summary: dict[str
         directory = files.trial(trial)
         final = {
             f"final/{name}_return": result[key]["return_mean"]
-            for name, key in (("greedy", "evaluation"), ("sampled", "sampled"), ("random", "random"))
+            for name, key in (
+                ("greedy", "evaluation"),
+                ("sampled", "sampled"),
+                ("random", "random"),
+            )
         }
         tracker.log_metrics(trial, result["environment_steps"], final)
         for name in ("plots", "policy", "results.json", "film.gif"):
@@ -228,7 +230,9 @@ def hand_to_tracker(run: "Run", results: list[dict[str, Any]], summary: dict[str
     tracker.log_artifacts(None, files.plots, "plots")
     tracker.log_artifacts(None, files.scenario, None)
     tracker.log_artifacts(None, files.summary, None)
-    aggregate = {f"final/{key}": value for key, value in summary["aggregate"].items() if value is not None}
+    aggregate = {
+        f"final/{key}": value for key, value in summary["aggregate"].items() if value is not None
+    }
     tracker.log_parent_metrics(max(r["environment_steps"] for r in results), aggregate)
 
 

@@ -1,6 +1,6 @@
 """Running an experiment: every trial of a scenario, from first seed to results on disk.
 
-    create or find the run's directory → build → [restore] → train, recording once per chunk → finish
+create or find the run's directory → build → [restore] → train, recording once per chunk → finish
 """
 
 import signal
@@ -251,7 +251,11 @@ def record(run: Run, report: ChunkReport) -> None:
 
 
 def save_states(
-    run: Run, states: TrainState, progress: Progress, best: list[int] | None = None, last: bool = True
+    run: Run,
+    states: TrainState,
+    progress: Progress,
+    best: list[int] | None = None,
+    last: bool = True,
 ) -> None:
     """A checkpoint of every trial to resume from, or (not `last`) of those at their best only.
 

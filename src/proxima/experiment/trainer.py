@@ -11,7 +11,16 @@ from proxima.experiment.run import Callback, run_single_experiment
 from proxima.scenario import Scenario, from_mapping, to_mapping
 
 # In the order in which a name is looked for: an environment's own come last, `name` is never meant.
-SECTIONS = ("algorithm", "training", "evaluation", "convergence", "network", "checkpoint", "tracking", "env")
+SECTIONS = (
+    "algorithm",
+    "training",
+    "evaluation",
+    "convergence",
+    "network",
+    "checkpoint",
+    "tracking",
+    "env",
+)
 
 
 class PPOTrainer:
@@ -76,7 +85,9 @@ def with_settings(scenario: Scenario, settings: Mapping[str, Any]) -> Scenario:
 
 def _section_of(key: str) -> str | None:
     """The section that has the setting; None for one of the scenario's own."""
-    sections = {each.name: each.default_factory for each in fields(Scenario) if each.name in SECTIONS}
+    sections = {
+        each.name: each.default_factory for each in fields(Scenario) if each.name in SECTIONS
+    }
     if key in {each.name for each in fields(Scenario)} - set(SECTIONS):
         return None
     holders = {name: [f.name for f in fields(make())] for name, make in sections.items()}

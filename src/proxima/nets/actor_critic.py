@@ -28,32 +28,29 @@ class NetworkConfig:
     """Action distribution; auto takes categorical for discrete and normal for continuous actions."""
 
 
-class PolicyHead(eqx.Module):
-    """What turns the actor's numbers into a distribution over the action space."""
-
-    log_std: Array | None  # state-independent, as in the PPO paper's continuous policies; None if discrete
-    space: Space = eqx.field(static=True)
-    kind: str = eqx.field(static=True)
-
-    def __call__(self, raw: Array) -> Distribution:
-        """The distribution given the actor's output, over any leading axes."""
-        if isinstance(self.space, Discrete):
-            return categorical(raw)
-        raw = raw.reshape(*raw.shape[:-1], -1)
-        if self.kind == "normal":
-            return Normal(raw, self.log_std)
-        low, high = jnp.asarray(self.space.low), jnp.asarray(self.space.high)
-        return TanhNormal(raw, self.log_std, low, high)
-
-
 class ActorCritic(eqx.Module):
     """A policy and a value of one observation; `trunk` is None when the two nets are separate."""
 
     trunk: MLP | None
     actor: MLP | Linear
-    critic: MLP | Linear
-    head: PolicyHead
+    critic: MLP | Linear | None  # None in an exported policy
+    log_std: Array | None  # state-independent, as in the PPO paper; None for discrete actions
+    action_space: Space = eqx.field(static=True)
+    kind: str = eqx.field(static=True)
     activation: str = eqx.field(static=True)
+
+    def policy(self, obs: Array) -> Distribution:
+        """The action distribution at one observation."""
+        return self._distribution(self._features(obs))
+
+    def value(self, obs: Array) -> Array:
+        """V of one observation, a scalar."""
+        return self._value(self._features(obs))
+
+    def __call__(self, obs: Array) -> tuple[Distribution, Array]:
+        """Both, the trunk evaluated once."""
+        features = self._features(obs)
+        return self._distribution(features), self._value(features)
 
     def _features(self, obs: Array) -> Array:
         flat = jnp.ravel(obs).astype(jnp.float32)
@@ -61,18 +58,18 @@ class ActorCritic(eqx.Module):
             return flat
         return ACTIVATIONS[self.activation](self.trunk(flat))
 
-    def policy(self, obs: Array) -> Array:
-        """The actor's raw output for one observation; `head` makes it a distribution."""
-        return self.actor(self._features(obs))
+    def _value(self, features: Array) -> Array:
+        assert self.critic is not None
+        return self.critic(features)[0]
 
-    def value(self, obs: Array) -> Array:
-        """V of one observation, a scalar."""
-        return self.critic(self._features(obs))[0]
-
-    def __call__(self, obs: Array) -> tuple[Array, Array]:
-        """Raw policy output and value of one observation, the trunk evaluated once."""
-        features = self._features(obs)
-        return self.actor(features), self.critic(features)[0]
+    def _distribution(self, features: Array) -> Distribution:
+        raw = self.actor(features)
+        if self.log_std is None:
+            return categorical(raw)
+        if self.kind == "normal":
+            return Normal(raw, self.log_std)
+        low, high = jnp.asarray(self.action_space.low), jnp.asarray(self.action_space.high)
+        return TanhNormal(raw, self.log_std, low, high)
 
 
 def distribution_kind(config: NetworkConfig, space: Space) -> str:
@@ -91,12 +88,12 @@ def actor_critic(
     inputs = flat_size(observation_space)
     kind = distribution_kind(config, action_space)
     log_std = None if isinstance(action_space, Discrete) else jnp.zeros(outputs)
-    head = PolicyHead(log_std, action_space, kind)
+    fixed = (log_std, action_space, kind, config.activation)
     if config.shared_trunk:
         width = config.hidden[-1]
         trunk = mlp(trunk_key, (inputs, *config.hidden), config.activation, 2**0.5)
         actor, critic = linear(actor_key, width, outputs, 0.01), linear(critic_key, width, 1, 1.0)
-        return ActorCritic(trunk, actor, critic, head, config.activation)
+        return ActorCritic(trunk, actor, critic, *fixed)
     actor = mlp(actor_key, (inputs, *config.hidden, outputs), config.activation, 0.01)
     critic = mlp(critic_key, (inputs, *config.hidden, 1), config.activation, 1.0)
-    return ActorCritic(None, actor, critic, head, config.activation)
+    return ActorCritic(None, actor, critic, *fixed)

@@ -1,6 +1,7 @@
 """A multilayer perceptron whose leaves are arrays only."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import equinox as eqx
 import jax
@@ -46,6 +47,8 @@ def mlp(key: Array, sizes: Sequence[int], activation: str, last_gain: float) -> 
     """An MLP through `sizes`, hidden gains √2, the last layer's gain given."""
     keys = jax.random.split(key, len(sizes) - 1)
     gains = [2**0.5] * (len(sizes) - 2) + [last_gain]
-    pairs = zip(sizes[:-1], sizes[1:], strict=True)
-    layers = [linear(*arguments) for arguments in zip(keys, *zip(*pairs, strict=True), gains, strict=True)]
+    layers = [
+        linear(layer_key, inputs, outputs, gain)
+        for layer_key, (inputs, outputs), gain in zip(keys, pairwise(sizes), gains, strict=True)
+    ]
     return MLP(tuple(layers), activation)

@@ -10,25 +10,29 @@ from numpy.typing import ArrayLike, NDArray
 
 from proxima.core.errors import ProximaError
 from proxima.report import statistics
-from proxima.report.plots import (
+from proxima.report.curves import Band, Curve, band
+from proxima.report.style import (
+    BELOW,
     BLUE,
     COLOURS,
     GREY,
     INK,
     VERMILLION,
+    WIDTH,
+    Scale,
+    add_axes,
+    caption,
     decimals,
     draw_target,
+    frame,
     legend,
     new_figure,
     number,
     save,
-    steps_axis,
+    single_axes,
+    steps_scale,
     strip,
-    style,
 )
-
-GRID_POINTS = 200
-Curve = tuple[ArrayLike, ArrayLike]  # a trial's evaluation steps and returns
 
 
 class Run(NamedTuple):
@@ -41,60 +45,19 @@ class Run(NamedTuple):
     """results.json of each trial."""
 
 
-class Band(NamedTuple):
-    """What the trials of one run say together, on one grid of steps."""
-
-    steps: NDArray[np.float64]
-    iqm: NDArray[np.float64]
-    low: NDArray[np.float64] | None
-    high: NDArray[np.float64] | None
-    trials: int
-    failed: int
-    """Trials left out: without a point, or whose last return is not finite."""
-    held: int
-    """Trials that stopped before the last one and keep their last return."""
-
-
-def band(curves: Sequence[Curve], points: int = GRID_POINTS) -> Band:
-    """The IQM of the trials and its bootstrap interval on a common grid of steps."""
-    cleaned = [_clean(curve) for curve in curves]
-    kept = [curve for curve in cleaned if curve is not None]
-    failed = len(curves) - len(kept)
-    if not kept:
-        empty = np.zeros(0)
-        return Band(empty, empty, None, None, 0, failed, 0)
-    end = max(steps[-1] for steps, _ in kept)
-    start = max(steps[0] for steps, _ in kept)  # before it some trial has no return yet
-    grid = np.linspace(start, end, points if end > start else 1)
-    values = np.stack([np.interp(grid, steps, returns) for steps, returns in kept])
-    interval = statistics.bootstrap_band(values)
-    low, high = (None, None) if interval is None else interval
-    # trials are looked at between chunks, so ends a few percent apart are the same end
-    held = sum(bool(steps[-1] < 0.95 * end) for steps, _ in kept)
-    return Band(
-        grid, statistics.interquartile_mean(values, axis=0), low, high, len(kept), failed, held
-    )
-
-
 def learning_curves(
     path: str | Path, curves: Sequence[Curve], title: str = "", target: float | None = None
 ) -> None:
     """Draw the trials as thin lines under their IQM and its interval."""
-    figure = new_figure(8, 4.5)
-    axes = figure.add_subplot()
+    found = band(curves)
+    ends = " Dots: where trials ended." if found.trials > 1 else ""
+    figure, axes = _captioned(_explain([found]) + ends)
     for steps, returns in curves:
         axes.plot(steps, returns, color=BLUE, linewidth=0.8, alpha=0.45)
         _mark_end(axes, steps, returns)
-    found = band(curves)
     if found.trials:
         _draw_band(axes, found, BLUE, "greedy return" if found.trials == 1 else "IQM of the trials")
-    draw_target(axes, target)
-    style(axes, title or "Learning curves", "environment steps", "greedy mean episode return")
-    steps_axis(axes)
-    legend(axes)
-    ends = " Dots: where trials ended." if found.trials > 1 else ""
-    _caption(figure, _explain([found]) + ends)
-    save(figure, path)
+    _finish(figure, axes, path, title or "Learning curves", target)
 
 
 def final_returns(
@@ -105,10 +68,13 @@ def final_returns(
     title: str = "Greedy returns after training",
 ) -> None:
     """Draw every trial's evaluation episodes, their IQM over trials and the random policy."""
-    figure = new_figure(8, 4.5)
-    axes = figure.add_subplot()
     means = statistics.trial_means(returns_per_trial)
     summary = statistics.aggregate(means)
+    failed = f" {summary['failed']} failed, left out." if summary["failed"] else ""
+    figure, axes = _captioned(
+        f"Dot: episode; box: quartiles; diamond and number below: the trial's mean.{failed}",
+        BELOW,  # the names have two lines but no label
+    )
     names = list(labels)
     for place, (returns, mean) in enumerate(zip(returns_per_trial, means, strict=True)):
         if np.isfinite(mean):
@@ -118,26 +84,16 @@ def final_returns(
         strip(axes, len(names), random, GREY, vertical=True)
         names.append(f"random\n{number(statistics.trial_means([random])[0])}")
     if summary["iqm"] is not None:
-        text = "mean" if summary["n"] == 1 else "IQM of trial means"
-        axes.axhline(
-            summary["iqm"],
-            color=VERMILLION,
-            linewidth=1.3,
-            label=f"{text} {_interval_text(summary)}",
-            zorder=1,
-        )
+        look = {"color": VERMILLION, "linewidth": 1.3, "zorder": 1}
+        alike = len(means) > 1 and np.ptp(means) == 0
+        text = f"every trial's mean {number(means[0])}" if alike else _interval_text(summary)
+        axes.axhline(summary["iqm"], label=text, **look)
     if summary["low"] is not None:
         axes.axhspan(summary["low"], summary["high"], color=VERMILLION, alpha=0.12, linewidth=0)
-    style(axes, title, "", "episode return")
-    axes.set_xticks(range(len(names)), names)
-    axes.set_xlim(-0.6, max(len(names), 3) - 0.4)
-    axes.grid(False, axis="x")
-    _headroom(axes)
-    legend(axes)
-    failed = f" {summary['failed']} failed, left out." if summary["failed"] else ""
-    _caption(
-        figure, f"Dot: episode; box: quartiles; diamond and number below: the trial's mean.{failed}"
-    )
+    x = Scale(-0.6, max(len(names), 3) - 0.4, range(len(names)), names)
+    frame(axes, title, "", "episode return", x=x)
+    # beside the title, for inside it would hide the dots
+    legend(axes, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2)
     save(figure, path)
 
 
@@ -163,16 +119,24 @@ def trial_rows(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def trials_table(
     path: str | Path, rows: Sequence[Mapping[str, Any]], title: str = "Trials"
 ) -> None:
-    """Draw rows as a table; the columns are the first row's keys."""
+    """Draw rows as a table; the columns are the first row's keys.
+
+    All trials are evaluated on the same episodes, so the random policy earns the same in each: a
+    `random` column that says one thing is said once, below the table.
+    """
     names = list(rows[0]) if rows else ["no trials"]
+    note = ""
+    if len(rows) > 1 and "random" in names and len({row["random"] for row in rows}) == 1:
+        names.remove("random")
+        note = f"The random policy earns {_cells([rows[0]['random']])[0]} on the same episodes."
     columns = [[name, *_cells([row[name] for row in rows])] for name in names]
     widths = np.array([max(1.15 * len(cells[0]), *map(len, cells)) + 2 for cells in columns])
     edges = np.cumsum(widths) / widths.sum()
-    figure = new_figure(8, 0.6 + 0.3 * (len(rows) + 1))
-    axes = figure.add_subplot()
-    axes.axis("off")
+    height, below = 0.34 * (len(rows) + 1), 0.38 if note else 0.1
+    figure = new_figure(height + below + 0.45)
+    axes = add_axes(figure, 0.1, below, WIDTH - 0.2, height)
     axes.set(xlim=(0, 1), ylim=(len(rows) + 1, 0))
-    axes.set_title(title, loc="left", fontsize=12, color=INK)
+    axes.set_title(title, loc="left", fontsize=12, color=INK, y=1.0, pad=6)
     for line in range(1, len(rows) + 1, 2):
         axes.axhspan(line, line + 1, color="#F2F2F2", linewidth=0)
     size = min(10.0, 900 / widths.sum())  # so that many columns still fit the width
@@ -180,8 +144,10 @@ def trials_table(
         x, align = (0.01, "left") if place == 0 else (edges[place] - 0.01, "right")
         for line, cell in enumerate(cells):
             weight = "normal" if line else "bold"
-            axes.text(x, line + 0.5, cell, ha=align, va="center", fontsize=size, weight=weight)
+            look = {"fontsize": size, "weight": weight, "color": INK}
+            axes.text(x, line + 0.5, cell, look, ha=align, va="center_baseline")
     axes.axhline(1, color=INK, linewidth=1)
+    caption(figure, note)
     save(figure, path)
 
 
@@ -189,19 +155,13 @@ def compare_runs(
     path: str | Path, runs: Sequence[Run], title: str = "Runs compared", target: float | None = None
 ) -> None:
     """Draw each run's IQM and interval over its trials in one picture."""
-    figure = new_figure(8, 4.5)
-    axes = figure.add_subplot()
     bands = [band(run.curves) for run in runs]
+    figure, axes = _captioned(_explain(bands))
     for place, (run, found) in enumerate(zip(runs, bands, strict=True)):
         dashes = ("-", (0, (6, 2)), (0, (2, 1.5)))[place // len(COLOURS) % 3]
         label = f"{run.name} (n = {found.trials})"
         _draw_band(axes, found, COLOURS[place % len(COLOURS)], label, dashes)
-    draw_target(axes, target)
-    style(axes, title, "environment steps", "greedy mean episode return")
-    steps_axis(axes)
-    legend(axes)
-    _caption(figure, _explain(bands))
-    save(figure, path)
+    _finish(figure, axes, path, title, target)
 
 
 def comparison_rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -238,15 +198,6 @@ def improvement(first: Run, second: Run) -> dict[str, Any]:
     }
 
 
-def _clean(curve: Curve) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """The curve's finite points, or None for a trial that failed."""
-    steps, returns = (np.asarray(part, dtype=float) for part in curve)
-    finite = np.isfinite(returns)
-    if not finite.any() or not finite[-1]:
-        return None
-    return steps[finite], returns[finite]
-
-
 def _draw_band(axes: Any, found: Band, colour: str, label: str, dashes: Any = "-") -> None:
     marker = "o" if len(found.steps) == 1 else None
     axes.plot(
@@ -263,7 +214,7 @@ def _mark_end(axes: Any, steps: ArrayLike, returns: ArrayLike) -> None:
     if len(finite):
         last = finite[-1]
         marker, colour = ("o", BLUE) if last == len(returns) - 1 else ("X", VERMILLION)
-        axes.scatter(steps[last], returns[last], s=28, marker=marker, color=colour, zorder=5)
+        axes.plot(steps[last], returns[last], marker, color=colour, markersize=5.3, zorder=5)
 
 
 def _explain(bands: Sequence[Band]) -> str:
@@ -280,22 +231,28 @@ def _explain(bands: Sequence[Band]) -> str:
     return " ".join(parts)
 
 
-def _caption(figure: Any, text: str) -> None:
-    lines = textwrap.fill(text, 110)  # what fits the figure's width
-    figure.supxlabel(lines, fontsize=8.5, color="#555555", x=0.01, ha="left")
+def _captioned(text: str, below: float = BELOW) -> tuple[Any, Any]:
+    """A figure with its caption written, and the axes above it."""
+    lines = textwrap.wrap(text, 110)  # what fits the figure's width
+    figure = new_figure(4.5)
+    caption(figure, "\n".join(lines))
+    return figure, single_axes(figure, below + 0.12 + 0.16 * len(lines))
 
 
-def _headroom(axes: Any) -> None:
-    """Room above the data for the legend, and around data that is one number."""
-    low, high = axes.get_ylim()
-    axes.set_ylim(low, high + 0.15 * (high - low))
+def _finish(figure: Any, axes: Any, path: str | Path, title: str, target: float | None) -> None:
+    """Add to curves what all pictures of curves have, and write them."""
+    draw_target(axes, target)
+    labels = ("environment steps", "greedy mean episode return")
+    frame(axes, title, *labels, x=steps_scale(axes))
+    legend(axes)
+    save(figure, path)
 
 
 def _interval_text(summary: Mapping[str, Any]) -> str:
-    text = number(summary["iqm"])
+    middle = number(summary["iqm"])
     if summary["low"] is None:
-        return text
-    return f"{text} [{number(summary['low'])}, {number(summary['high'])}]"
+        return f"mean {middle}"
+    return f"IQM of trial means {middle} [{number(summary['low'])}, {number(summary['high'])}]"
 
 
 def _result_means(results: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:

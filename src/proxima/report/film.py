@@ -4,29 +4,29 @@ In every environment below the observation determines the picture: the classic-c
 the positions and angles, the MinAtar ones are the picture.
 """
 
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from math import cos, hypot, pi, sin
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Frame = NDArray[np.uint8]
-Point = tuple[float, float]
+from proxima.report import classic
+from proxima.report.style import INK
 
-WIDTH, HEIGHT, STRIP = 400, 300, 36
-SCENE = HEIGHT - STRIP
-SMOOTH = 2  # drawn this much larger, then reduced: edges without stairs
-PAPER, INK, SOFT, RAIL = "#FFFFFF", "#222222", "#D9D9D9", "#8C8C8C"
-BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
+Frame = NDArray[np.uint8]
+
+WIDTH, SCENE, STRIP = classic.WIDTH, classic.HEIGHT, 36
+HEIGHT = SCENE + STRIP
 # MinAtar's channels: the player is channel 0 in every game
 CHANNELS = (
     *("#FFFFFF", "#56B4E9", "#E69F00", "#D55E00", "#009E73"),
     *("#F0E442", "#CC79A7", "#0072B2", "#999999", "#7F3C8D"),
 )
 BOARD = "#16202B"
+SHADES = 64  # colours of a film; the last stands for "as before"
 ACTIONS = {
     "CartPole-v1": ("left", "right"),
     "Acrobot-v1": ("torque −1", "torque 0", "torque +1"),
@@ -42,24 +42,14 @@ ACTIONS = {
 def can_draw(env_name: str, obs_shape: Sequence[int]) -> bool:
     """Whether `draw` knows the environment and its observations have the form it expects."""
     shape = tuple(obs_shape)
-    if env_name in RENDERERS:
-        return shape == RENDERERS[env_name][1]
+    if env_name in classic.DRAWINGS:
+        return shape == classic.DRAWINGS[env_name].shape
     return _is_minatar(env_name) and shape[:2] == (10, 10) and len(shape) == 3
 
 
 def draw(env_name: str, observation: ArrayLike, action: ArrayLike | None = None) -> Frame:
     """The scene an observation shows, (264, 400, 3), and the action as an arrow if it is a push."""
-    from PIL import Image, ImageDraw
-
-    values = np.asarray(observation)
-    if _is_minatar(env_name):
-        return _minatar(values)
-    image = Image.new("RGB", (WIDTH * SMOOTH, SCENE * SMOOTH), PAPER)
-    push = _push(env_name, action)
-    # a policy that diverged can drive an env to NaN; its film should show that, not end the run
-    finite = np.clip(np.nan_to_num(values.astype(float)), -100, 100)
-    RENDERERS[env_name][0](ImageDraw.Draw(image), finite, push)
-    return np.asarray(image.reduce(SMOOTH))
+    return np.asarray(_scene(env_name, np.asarray(observation), action))
 
 
 def film(
@@ -69,7 +59,7 @@ def film(
     actions: ArrayLike,
     rewards: ArrayLike,
     fps: int = 30,
-    max_frames: int = 500,
+    max_frames: int = 250,
 ) -> None:
     """Write an episode as a GIF captioned with step, return so far and action.
 
@@ -82,17 +72,19 @@ def film(
     steps = np.arange(len(seen))
     if len(seen) > max_frames:
         steps = np.linspace(0, len(seen) - 1, max_frames).round().astype(int)
-    frames = []
-    for step in steps:
-        action = taken[step] if step < len(taken) else None
-        scene = draw(env_name, seen[step], action)
-        texts = (
-            f"step {step}",
-            f"return {returns[step]:,.1f}".replace("-", "−"),
-            "end" if action is None else _action_text(env_name, action),
-        )
-        frames.append(np.concatenate([scene, _caption(texts)]))
-    write_gif(path, frames, fps)
+
+    def images(steps: Sequence[int]) -> Iterator[Any]:
+        for step in steps:
+            action = taken[step] if step < len(taken) else None
+            texts = (
+                f"step {step}",
+                f"return {returns[step]:,.1f}".replace("-", "−"),
+                "end" if action is None else _action_text(env_name, action),
+            )
+            yield _captioned(_scene(env_name, seen[step], action), texts)
+
+    sample = steps[:: max(1, len(steps) // 8)].tolist()
+    _write(path, images(steps.tolist()), _palette(list(images(sample))), len(steps), fps)
 
 
 def write_gif(path: str | Path, frames: Sequence[Frame], fps: int = 30) -> None:
@@ -102,102 +94,76 @@ def write_gif(path: str | Path, frames: Sequence[Frame], fps: int = 30) -> None:
     """
     from PIL import Image
 
-    images = [Image.fromarray(frame) for frame in frames]
-    sample = np.concatenate(frames[:: max(1, len(frames) // 12)])
-    palette = Image.fromarray(sample).quantize(64, method=Image.Quantize.MAXCOVERAGE)
-    flat = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
+    sample = [Image.fromarray(frame) for frame in frames[:: max(1, len(frames) // 8)]]
+    images = (Image.fromarray(frame) for frame in frames)
+    _write(path, images, _palette(sample), len(frames), fps)
+
+
+def _palette(sample: Sequence[Any]) -> Any:
+    """An image whose palette suits the whole film."""
+    from PIL import Image
+
+    pixels = np.concatenate([np.asarray(image) for image in sample])
+    return Image.fromarray(pixels).quantize(SHADES - 1, method=Image.Quantize.MAXCOVERAGE)
+
+
+def _write(path: str | Path, images: Iterable[Any], palette: Any, count: int, fps: int) -> None:
+    """Write images one by one, each as what differs from the one before.
+
+    Pillow's own writer gives every frame its palette and repeats what did not change.
+    """
+    from PIL import Image
+    from PIL.GifImagePlugin import getdata
+
     delay = max(20, 10 * round(100 / fps))  # viewers slow anything below 20 ms down to 100 ms
+    parts: list[tuple[Any, tuple[int, int], int]] = []
+    before = None
+    for place, image in enumerate(images):
+        lasts = delay if place < count - 1 else 1000
+        flat = np.asarray(image.quantize(palette=palette, dither=Image.Dither.NONE))
+        shown, corner = (flat, (0, 0)) if before is None else _difference(before, flat)
+        if shown.size:
+            parts.append((Image.fromarray(shown), corner, lasts))
+        else:
+            parts[-1] = (*parts[-1][:2], parts[-1][2] + lasts)
+        before = flat
+
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    flat[0].save(
-        path,
-        format="GIF",
-        save_all=True,
-        append_images=flat[1:],
-        duration=[delay] * (len(flat) - 1) + [1000],
-        loop=0,
+    with Path(path).open("wb") as file:
+        file.write(_header(image.size, bytes(palette.getpalette())))
+        for image, corner, lasts in parts:
+            options = {"duration": lasts, "transparency": SHADES - 1, "disposal": 1}
+            file.write(b"".join(getdata(image, corner, **options)))
+        file.write(b";")
+
+
+def _difference(before: Frame, after: Frame) -> tuple[Frame, tuple[int, int]]:
+    """The rectangle in which the frames differ, see-through where they do not, and its corner."""
+    changed = before != after
+    rows, columns = (np.flatnonzero(changed.any(axis=axis)) for axis in (1, 0))
+    if not len(rows):
+        return after[:0, :0], (0, 0)
+    place = slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
+    return np.where(changed[place], after[place], np.uint8(SHADES - 1)), (
+        int(columns[0]),
+        int(rows[0]),
     )
 
 
-def _cart_pole(pen: Any, observation: NDArray[np.float64], push: float) -> None:
-    position, _, angle, _ = observation
-    scale, ground = WIDTH / 5.6, 190.0  # the cart may go 2.4 to either side
-    x, y = WIDTH / 2 + scale * position, ground - 13
-    _line(pen, [(0, ground), (WIDTH, ground)], RAIL, 2)
-    for edge in (-2.4, 2.4):
-        end = WIDTH / 2 + scale * edge
-        _line(pen, [(end, ground - 8), (end, ground + 8)], RAIL, 3)
-    _line(pen, [(WIDTH / 2, ground + 3), (WIDTH / 2, ground + 9)], RAIL, 2)
-    _box(pen, (x - 30, y - 12), (x + 30, y + 12), INK)
-    tip = (x + 125 * sin(angle), y - 6 - 125 * cos(angle))
-    _line(pen, [(x, y - 6), tip], VERMILLION, 9)
-    _disc(pen, (x, y - 6), 5, SOFT)
-    _arrow(pen, (x + 36 * np.sign(push), y), 40 * push)
+def _header(size: tuple[int, int], colours: bytes) -> bytes:
+    """The beginning of a GIF: size, palette, and that it is shown again and again."""
+    table = 0xF0 | (SHADES.bit_length() - 2)  # one palette for all, of 2 ** (n + 1) colours
+    screen = struct.pack("<HHBBB", *size, table, 0, 0)
+    endless = b"!\xff\x0bNETSCAPE2.0\x03\x01\x00\x00\x00"
+    return b"GIF89a" + screen + colours[: 3 * SHADES].ljust(3 * SHADES, b"\0") + endless
 
 
-def _pendulum(pen: Any, observation: NDArray[np.float64], push: float) -> None:
-    upward, leftward, _ = observation  # the angle grows anticlockwise from upright
-    x, y = WIDTH / 2, SCENE / 2
-    tip = (x - 95 * leftward, y - 95 * upward)
-    _ring(pen, (x, y), 108, SOFT)
-    _line(pen, [(x, y - 104), (x, y - 112)], GREEN, 4)
-    _line(pen, [(x, y), tip], VERMILLION, 16)
-    _disc(pen, (x, y), 5, INK)
-    _turn(pen, (x, y), push)
+def _scene(env_name: str, observation: NDArray[Any], action: ArrayLike | None) -> Any:
+    from PIL import Image
 
-
-def _acrobot(pen: Any, observation: NDArray[np.float64], push: float) -> None:
-    cos1, sin1, cos2, sin2 = observation[:4]
-    x, y, length = WIDTH / 2, SCENE / 2, 58
-    elbow = (x + length * sin1, y + length * cos1)
-    tip = (
-        elbow[0] + length * (sin1 * cos2 + cos1 * sin2),
-        elbow[1] + length * (cos1 * cos2 - sin1 * sin2),
-    )
-    _line(pen, [(50, y - length), (WIDTH - 50, y - length)], GREEN, 2)  # the tip has to cross it
-    _line(pen, [(x, y), elbow], BLUE, 10)
-    _line(pen, [elbow, tip], VERMILLION, 10)
-    _disc(pen, (x, y), 5, INK)
-    _disc(pen, elbow, 5, INK)
-    _turn(pen, elbow, push)
-
-
-def _mountain_car(pen: Any, observation: NDArray[np.float64], push: float, goal: float) -> None:
-    scale, left = 370 / 1.8, -1.2
-
-    def place(position: float, lift: float = 0.0) -> Point:
-        height = 0.45 * sin(3 * position) + 0.55
-        slope = 1.35 * cos(3 * position)
-        across, up = -slope / hypot(1, slope), 1 / hypot(1, slope)
-        x, y = 15 + scale * (position - left), SCENE - 30 - scale * 0.95 * height
-        return x + lift * across, y - lift * up
-
-    hill = [place(position) for position in np.linspace(-1.3, 0.7, 90)]  # past both edges
-    pen.polygon(_scaled([(-20, SCENE), *hill, (WIDTH + 20, SCENE)]), fill="#EEEEEE")
-    _line(pen, hill, RAIL, 3)
-    flag = place(goal)
-    _line(pen, [flag, (flag[0], flag[1] - 34)], INK, 2)
-    pennant = [(flag[0], flag[1] - 34), (flag[0] - 18, flag[1] - 28), (flag[0], flag[1] - 22)]
-    pen.polygon(_scaled(pennant), fill=GREEN)
-    car = float(observation[0])
-    body = [place(car, 12), place(car - 0.07, 12), place(car + 0.07, 12)]
-    _line(pen, body[1:], BLUE, 13)
-    for wheel in (-0.055, 0.055):
-        _disc(pen, place(car + wheel, 5), 6, INK)
-    _arrow(pen, (body[0][0], body[0][1] - 24), 36 * push)
-
-
-def _car_to(goal: float) -> Callable[[Any, NDArray[np.float64], float], None]:
-    return lambda pen, observation, push: _mountain_car(pen, observation, push, goal)
-
-
-# what draws the environment, and the observation it needs
-RENDERERS: dict[str, tuple[Callable[[Any, NDArray[np.float64], float], None], tuple[int, ...]]] = {
-    "CartPole-v1": (_cart_pole, (4,)),
-    "Pendulum-v1": (_pendulum, (3,)),
-    "Acrobot-v1": (_acrobot, (6,)),
-    "MountainCar-v0": (_car_to(0.5), (2,)),
-    "MountainCarContinuous-v0": (_car_to(0.45), (2,)),
-}
+    if _is_minatar(env_name):
+        return Image.fromarray(_minatar(observation))
+    return classic.scene(env_name, observation, _push(env_name, action))
 
 
 def _minatar(observation: NDArray[Any]) -> Frame:
@@ -241,14 +207,16 @@ def _action_text(env_name: str, action: NDArray[Any]) -> str:
     return f"action {int(flat[0])}"
 
 
-def _caption(texts: tuple[str, str, str]) -> Frame:
+def _captioned(scene: Any, texts: Sequence[str]) -> Any:
+    """The scene with a line of words below."""
     from PIL import Image, ImageDraw
 
-    image = Image.new("RGB", (WIDTH, STRIP), "#F2F2F2")
+    image = Image.new("RGB", (WIDTH, HEIGHT), "#F2F2F2")
+    image.paste(scene, (0, 0))
     pen = ImageDraw.Draw(image)
     for text, x in zip(texts, (14, 122, 276), strict=True):
-        pen.text((x, STRIP / 2), text, fill=INK, font=_font(), anchor="lm")
-    return np.asarray(image)
+        pen.text((x, SCENE + STRIP / 2), text, fill=INK, font=_font(), anchor="lm")
+    return image
 
 
 @cache
@@ -257,62 +225,9 @@ def _font() -> Any:
     from PIL import ImageFont
 
     # the face of the plots, which is installed wherever they can be drawn
-    return ImageFont.truetype(f"{matplotlib.get_data_path()}/fonts/ttf/DejaVuSans.ttf", 15)
+    face = f"{matplotlib.get_data_path()}/fonts/ttf/DejaVuSans.ttf"
+    return ImageFont.truetype(face, 15, layout_engine=ImageFont.Layout.BASIC)
 
 
 def _rgb(colour: str) -> tuple[int, int, int]:
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
-
-
-def _scaled(points: Sequence[Point]) -> list[Point]:
-    return [(SMOOTH * x, SMOOTH * y) for x, y in points]
-
-
-def _line(pen: Any, points: Sequence[Point], colour: str, width: float) -> None:
-    pen.line(_scaled(points), fill=colour, width=round(SMOOTH * width), joint="curve")
-    if width >= 5:
-        for end in (points[0], points[-1]):
-            _disc(pen, end, width / 2, colour)
-
-
-def _box(pen: Any, corner: Point, opposite: Point, colour: str) -> None:
-    pen.rounded_rectangle(_scaled([corner, opposite]), radius=4 * SMOOTH, fill=colour)
-
-
-def _disc(pen: Any, centre: Point, radius: float, colour: str) -> None:
-    (x, y), r = centre, radius
-    pen.ellipse(_scaled([(x - r, y - r), (x + r, y + r)]), fill=colour)
-
-
-def _ring(pen: Any, centre: Point, radius: float, colour: str) -> None:
-    (x, y), r = centre, radius
-    pen.ellipse(_scaled([(x - r, y - r), (x + r, y + r)]), outline=colour, width=2 * SMOOTH)
-
-
-def _arrow(pen: Any, start: Point, length: float) -> None:
-    """A horizontal arrow, to the right for a positive length."""
-    if abs(length) < 2:
-        return
-    x, y = start
-    head = np.sign(length) * 11
-    _line(pen, [(x, y), (x + length - head / 2, y)], BLUE, 4)
-    tip = [(x + length - head, y - 8), (x + length, y), (x + length - head, y + 8)]
-    pen.polygon(_scaled(tip), fill=BLUE)
-
-
-def _turn(pen: Any, centre: Point, torque: float) -> None:
-    """An arc whose arrow shows which way, anticlockwise if positive, and how strong."""
-    if abs(torque) < 0.02:
-        return
-    (x, y), r = centre, 26.0
-    angle = -pi / 2 - torque * 0.8 * pi  # of the arrow's end; y points down, so − is anticlockwise
-    start, end = sorted((-pi / 2, angle))
-    box = _scaled([(x - r, y - r), (x + r, y + r)])
-    pen.arc(box, np.degrees(start), np.degrees(end), fill=INK, width=3 * SMOOTH)
-    ahead = -np.sign(torque) * 0.45
-    tip = [
-        (x + (r - 7) * cos(angle), y + (r - 7) * sin(angle)),
-        (x + r * cos(angle + ahead), y + r * sin(angle + ahead)),
-        (x + (r + 7) * cos(angle), y + (r + 7) * sin(angle)),
-    ]
-    pen.polygon(_scaled(tip), fill=INK)

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from proxima.core.errors import ProximaError
-from proxima.track.mlflow import ENVIRONMENT, resolve_uri
+from proxima.track.store import ENVIRONMENT, resolve_uri
 
 LOOPBACK = "127.0.0.1"  # the pages can delete runs: never offered to the network
 
@@ -28,4 +28,6 @@ def serve(uri: str | None, port: int) -> None:
     except KeyboardInterrupt:
         return
     if done.returncode not in (0, -2, 130):
-        raise ProximaError(f"MLflow's server ended with code {done.returncode}; is port {port} taken? try --port")
+        raise ProximaError(
+            f"MLflow's server ended with code {done.returncode}; is port {port} taken? try --port"
+        )

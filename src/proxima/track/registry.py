@@ -8,7 +8,6 @@ in and out).
 import json
 import shutil
 import tempfile
-import threading
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -24,9 +23,6 @@ PLATFORMS = ("cpu", "cuda", "tpu")
 POLICY_FILES = ("policy.safetensors", "policy.stablehlo", "policy.json")
 # What served_policy.py needs; jax.export reads its programs with flatbuffers.
 PACKAGES = ("mlflow", "jax", "jaxlib", "flatbuffers", "numpy", "safetensors")
-
-# MLflow hands the model of a script over in one global variable.
-_saving = threading.Lock()
 
 
 def export_policy(
@@ -76,13 +72,12 @@ def load_exported(directory: Path) -> Callable[[Any], np.ndarray]:
 
 
 def register_policy(
-    client: Any, run_id: str, name: str, directory: Path, metrics: Mapping[str, float]
+    client: Any, run_id: str, name: str, directory: Path, tags: Mapping[str, str]
 ) -> RegisteredModel:
     """A new version of model `name`, made of an exported policy and belonging to run `run_id`."""
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus
 
     _check(directory)
-    tags = {key: str(value) for key, value in metrics.items()}
     experiment_id = client.get_run(run_id).info.experiment_id
     model = client.create_logged_model(experiment_id, "policy", run_id, tags, model_type="policy")
     with tempfile.TemporaryDirectory() as temporary:
@@ -106,23 +101,22 @@ def _save_model(path: Path, directory: Path, model: Any, run_id: str) -> None:
 
     policy = json.loads((directory / "policy.json").read_text())
     action = TensorSpec(np.dtype(policy["action"]["dtype"]), (-1, *policy["action"]["shape"]))
-    with _saving:
-        mlflow.pyfunc.save_model(
-            path=str(path),
-            python_model=served_policy.__file__,
-            artifacts={"policy": str(directory)},
-            # No input schema: MLflow would refuse lists, single observations and other dtypes.
-            signature=ModelSignature(outputs=Schema([action])),
-            # Pinned here, because MLflow would otherwise run the model to find out.
-            pip_requirements=[f"{package}=={version(package)}" for package in PACKAGES],
-            metadata={"policy": policy},
-            mlflow_model=Model(
-                artifact_path=model.artifact_location,
-                model_uuid=model.model_id,
-                run_id=run_id,
-                model_id=model.model_id,
-            ),
-        )
+    mlflow.pyfunc.save_model(
+        path=str(path),
+        python_model=served_policy.__file__,
+        artifacts={"policy": str(directory)},
+        # No input schema: MLflow would refuse lists, single observations and other dtypes.
+        signature=ModelSignature(outputs=Schema([action])),
+        # Pinned here, because MLflow would otherwise run the model to find out.
+        pip_requirements=[f"{package}=={version(package)}" for package in PACKAGES],
+        metadata={"policy": policy},
+        mlflow_model=Model(
+            artifact_path=model.artifact_location,
+            model_uuid=model.model_id,
+            run_id=run_id,
+            model_id=model.model_id,
+        ),
+    )
 
 
 def _ensure_registered_model(client: Any, name: str) -> None:

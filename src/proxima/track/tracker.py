@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 Status = Literal["finished", "interrupted", "failed"]
+STALLED_SECONDS = 60  # after so long without anything written, nobody waits any longer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,10 +105,14 @@ def connect(
     """
     if not config.enabled:
         return no_tracker()
-    from proxima.track.mlflow import RunPlan, start_writer
+    from proxima.track.messages import Plan
+    from proxima.track.process import start_writer
+    from proxima.track.store import resolve_uri
 
-    plan = RunPlan(name, run_id, flatten(params), tuple(trials), resume_from)
-    return start_writer(config, plan, warn)
+    texts = {key: str(value) for key, value in flatten(params).items()}
+    seeds = [int(seed) for seed in trials]
+    plan = Plan(resolve_uri(config.uri), name, run_id, texts, seeds, *(resume_from or ()))
+    return start_writer(plan, config.register, warn)
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

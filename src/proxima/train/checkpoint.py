@@ -207,7 +207,7 @@ def _fetch(tree: PyTree) -> PyTree:
 
 
 def _one_trial(states: PyTree, host: PyTree, trial: int) -> PyTree:
-    # Copies: what was fetched may share memory with states that the next chunk gives up.
+    # Copies: a view would hold on to device memory that the next chunk wants to reuse.
     return jax.tree.map(lambda leaf, all_: _as_kind_of(leaf, np.array(all_[trial])), states, host)
 
 

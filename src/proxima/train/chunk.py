@@ -112,22 +112,31 @@ def _on_one_device(agent, collector, states, active, updates):
 
 
 def specs(states: TrainState) -> TrainState:
-    """Which axes of the states lie on which mesh axis: trials, and where there is one, environments."""
-
-    def of_learner(leaf) -> P | PerEnv:
-        return PerEnv(P(TRIAL, DATA)) if isinstance(leaf, PerEnv) else P(TRIAL)
-
-    learner = jax.tree.map(of_learner, states.learner, is_leaf=lambda leaf: isinstance(leaf, PerEnv))
+    """Which axes of the states lie on which mesh axis: trials and, within one, environments."""
     actors = jax.tree.map(lambda _: P(TRIAL, DATA), states.actors)
-    return TrainState(learner, actors, Streams(P(TRIAL), P(TRIAL, DATA), P(TRIAL)))
+    return TrainState(
+        learner_specs(states.learner), actors, Streams(P(TRIAL), P(TRIAL, DATA), P(TRIAL))
+    )
+
+
+def learner_specs(learners: PyTree) -> PyTree:
+    """The learners' part of `specs`."""
+
+    def of_part(part) -> P | PerEnv:
+        return PerEnv(P(TRIAL, DATA)) if isinstance(part, PerEnv) else P(TRIAL)
+
+    return jax.tree.map(of_part, learners, is_leaf=lambda part: isinstance(part, PerEnv))
+
+
+def shardings(states: TrainState, layout: Layout) -> TrainState:
+    """The states' places on the devices."""
+    mesh = make_mesh(layout)
+    return jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs(states))
 
 
 def place(states: TrainState, layout: Layout) -> TrainState:
     """The states laid out on the devices as the chunk wants them."""
-    mesh = make_mesh(layout)
-    return jax.tree.map(
-        lambda leaf, spec: jax.device_put(leaf, NamedSharding(mesh, spec)), states, specs(states)
-    )
+    return jax.device_put(states, shardings(states, layout))
 
 
 def make_mesh(layout: Layout) -> Mesh:

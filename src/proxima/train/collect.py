@@ -27,7 +27,9 @@ class Collector(eqx.Module):
     env: Env
     num_envs: int = eqx.field(static=True)
     steps: int = eqx.field(static=True)
-    axis: str | None = eqx.field(static=True, default=None)  # mesh axis the environments are spread over
+    axis: str | None = eqx.field(
+        static=True, default=None
+    )  # mesh axis the environments are spread over
 
     def init(self, reset_keys: Array) -> Actors:
         """Freshly reset environments, one per key."""
@@ -56,8 +58,14 @@ class Collector(eqx.Module):
             ended = result.terminated | result.truncated
             carry = select(ended, reset, (env_state, result.obs))
             transition = Transition(
-                obs, action, result.reward, result.obs, result.terminated, result.truncated,
-                jnp.ones_like(ended), aux,
+                obs,
+                action,
+                result.reward,
+                result.obs,
+                result.terminated,
+                result.truncated,
+                jnp.ones_like(ended),
+                aux,
             )
             return carry, transition
 

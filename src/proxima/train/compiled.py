@@ -7,12 +7,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.sharding import PartitionSpec as P
 
 from proxima.core.seeds import evaluation_keys, first_keys
 from proxima.core.spaces import Discrete, Space
-from proxima.core.trees import select
 from proxima.core.types import Agent, Env, PyTree, TrainState, View
-from proxima.train.chunk import Layout, chunk, place
+from proxima.train.chunk import (
+    TRIAL,
+    Layout,
+    chunk,
+    learner_specs,
+    make_mesh,
+    over_trials,
+    place,
+    shardings,
+)
 from proxima.train.collect import Collector
 from proxima.train.program import Evaluation, Policy, Program, Recording
 
@@ -25,8 +34,7 @@ def compiled_program(
     seed = jnp.uint32(experiment_seed)
 
     def init(seeds: list[int]) -> TrainState:
-        states = _init(agent, collector, jnp.asarray(seeds, jnp.uint32))
-        return place(states, layout)
+        return _init(layout, agent, collector, np.asarray(seeds, np.uint32))
 
     def run(states: TrainState, active: np.ndarray, updates: int):
         states, sums = chunk(
@@ -46,7 +54,7 @@ def compiled_program(
 
     def evaluate(learners: PyTree, policy: Policy, episodes: int) -> Evaluation:
         keys = evaluation_keys(seed, episodes)
-        return Evaluation(*jax.device_get(_evaluate(agent, env, learners, keys, policy)))
+        return Evaluation(*jax.device_get(_evaluate(layout, agent, env, learners, keys, policy)))
 
     def record(learner: PyTree) -> Recording:
         rows = jax.device_get(_record(agent, env, learner, evaluation_keys(seed, 1)[0], 2_000))
@@ -68,45 +76,57 @@ def compiled_program(
     )
 
 
-@partial(jax.jit)
-def _init(agent: Agent, collector: Collector, seeds: Array) -> TrainState:
+@partial(jax.jit, static_argnames="layout")
+def _init(layout: Layout, agent: Agent, collector: Collector, seeds: Array) -> TrainState:
+    """Fresh states, one per seed, laid out on the devices."""
+
     def one(seed: Array) -> TrainState:
         keys = first_keys(seed, collector.num_envs)
         return TrainState(agent.init(keys.weights), collector.init(keys.resets), keys.streams)
 
-    return jax.vmap(one)(seeds)
+    states = jax.vmap(one)(seeds)
+    return jax.lax.with_sharding_constraint(states, shardings(states, layout))
 
 
-@partial(jax.jit, static_argnames="policy")
+@partial(jax.jit, static_argnames=("layout", "policy"))
 def _evaluate(
-    agent: Agent, env: Env, learners: PyTree, keys: Array, policy: Policy
+    layout: Layout, agent: Agent, env: Env, learners: PyTree, keys: Array, policy: Policy
 ) -> tuple[Array, Array]:
-    """Returns and lengths, (trials, episodes): each key is one episode, so short ones count no more."""
+    """Returns and lengths, (trials, episodes), each device measuring its own trials."""
+
+    def on_one_device(agent, env, learners, keys):
+        return over_trials(lambda learner: _episodes(agent, env, learner, keys, policy), learners)
+
+    return jax.shard_map(
+        on_one_device,
+        mesh=make_mesh(layout),
+        in_specs=(P(), P(), learner_specs(learners), P()),
+        out_specs=P(TRIAL),
+        check_vma=False,
+    )(agent, env, learners, keys)
+
+
+def _episodes(
+    agent: Agent, env: Env, learner: PyTree, keys: Array, policy: Policy
+) -> tuple[Array, Array]:
+    """Returns and lengths: each key is one episode, so that short ones count no more than long ones."""
     reset_keys, step_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
+    env_state, obs = jax.vmap(env.reset)(reset_keys)
+    zeros = jnp.zeros(len(keys))
+    start = (jnp.int32(0), env_state, obs, zeros, zeros, jnp.ones(len(keys), bool))
 
-    def one_trial(learner: PyTree) -> tuple[Array, Array]:
-        env_state, obs = jax.vmap(env.reset)(reset_keys)
-        zeros = jnp.zeros(len(keys))
-        start = (env_state, obs, zeros, zeros, jnp.ones(len(keys), bool))
+    def step(carry):
+        time, env_state, obs, returns, lengths, alive = carry
+        now = jax.vmap(jax.random.fold_in, (0, None))(step_keys, time)
+        act_keys, env_keys = jax.vmap(jax.random.split, out_axes=1)(now)
+        action = _act(agent, env.action_space, learner, View(obs, env_state), act_keys, policy)
+        next_state, result = jax.vmap(env.step)(env_state, action, env_keys)
+        returns = returns + jnp.where(alive, result.reward, 0.0)
+        ended = result.terminated | result.truncated
+        return time + 1, next_state, result.obs, returns, lengths + alive, alive & ~ended
 
-        def step(carry):
-            env_state, obs, returns, lengths, alive = carry
-            # The number of steps done so far names the step, so that no key is used twice.
-            now = jax.vmap(jax.random.fold_in, (0, None))(step_keys, jnp.max(lengths).astype(int))
-            act_keys, env_keys = jax.vmap(jax.random.split, out_axes=1)(now)
-            action = _act(agent, env.action_space, learner, View(obs, env_state), act_keys, policy)
-            next_state, result = jax.vmap(env.step)(env_state, action, env_keys)
-            carry = select(alive, (next_state, result.obs), (env_state, obs))
-            returns = returns + jnp.where(alive, result.reward, 0.0)
-            ended = result.terminated | result.truncated
-            return *carry, returns, lengths + alive, alive & ~ended
-
-        _, _, returns, lengths, _ = jax.lax.while_loop(
-            lambda carry: jnp.any(carry[-1]), step, start
-        )
-        return returns, lengths
-
-    return jax.lax.map(one_trial, learners)
+    *_, returns, lengths, _ = jax.lax.while_loop(lambda carry: jnp.any(carry[-1]), step, start)
+    return returns, lengths
 
 
 def _act(agent: Agent, space: Space, learner: PyTree, view: View, keys: Array, policy: Policy):

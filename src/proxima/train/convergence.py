@@ -1,7 +1,7 @@
 """When a trial has learnt what it was asked: a sliding window, patience and the best value seen.
 
-    reached   the mean of the newest `convergence_window` episodes is at the target
-    converged it has stayed there for `early_stopping_patience` further episodes
+reached   the mean of the newest `convergence_window` episodes is at the target
+converged it has stayed there for `early_stopping_patience` further episodes
 """
 
 import math

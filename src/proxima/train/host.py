@@ -125,7 +125,7 @@ class Training:
         self._generation: np.ndarray | None = None  # (trials,), None before the first reset
         self._steps = 0
         self._obs: np.ndarray
-        self._rollout: Transition | None = None  # the arrays every rollout is written into
+        self._stores: list[np.ndarray] = []  # the arrays that every rollout is written into
 
     def run(
         self, agent: Agent, states: TrainState, active: np.ndarray, updates: int
@@ -140,7 +140,6 @@ class Training:
             begun = time.perf_counter()
             key, shuffle, noise = _begin(agent, key, active, self._shape)
             explore = _acting(_explorer, agent, learner, len(active))
-            prepared = time.perf_counter()
             rollout, stepping = self._collect(explore, jax.device_get(noise))
             collected = time.perf_counter()
             learner, actors, sums, going = _update(agent, learner, actors, rollout, shuffle, going)
@@ -148,8 +147,7 @@ class Training:
             # The next rollout overwrites the arrays that this update reads.
             jax.block_until_ready(learner)
             learnt = time.perf_counter()
-            acting = collected - prepared - stepping + prepared - begun
-            seconds += stepping, acting, learnt - collected
+            seconds += stepping, collected - begun - stepping, learnt - collected
         states = TrainState(learner, actors, key)
         rows, going = jax.device_get((metrics, going))
         if not going[active].all():
@@ -171,9 +169,10 @@ class Training:
             explore(obs, jax.tree.map(itemgetter(0), jax.device_get(noise)))
         )
         number, flag = np.zeros(len(obs), np.float32), np.zeros(len(obs), bool)
-        self._write(0, Transition(obs, action, number, obs, flag, flag, flag, aux))
+        row = (obs, action, number, obs, flag, flag, flag, aux)
+        self._write(0, row)
         learner, actors, _, _ = _update(
-            agent, states.learner, states.actors, self._rollout, shuffle, jnp.asarray(none)
+            agent, states.learner, states.actors, self._rollout(row), shuffle, jnp.asarray(none)
         )
         return states._replace(learner=learner, actors=actors)
 
@@ -186,7 +185,7 @@ class Training:
         )
         if same:
             return
-        self._generation = actors.generation
+        self._generation = np.asarray(actors.generation)
         self._steps = 0
         self._obs = self.pool.reset(
             [
@@ -206,19 +205,23 @@ class Training:
             start = time.perf_counter()
             self._obs, reward, terminated, truncated, next_obs, mask = self.pool.step(action)
             stepping += time.perf_counter() - start
-            row = Transition(obs, action, reward, next_obs, terminated, truncated, mask, aux)
+            row = (obs, action, reward, next_obs, terminated, truncated, mask, aux)
             self._write(t, row)
         self._steps += self._shape[0]
-        return self._rollout, stepping
+        return self._rollout(row), stepping
 
-    def _write(self, t: int, row: Transition) -> None:
-        if self._rollout is None:
+    def _write(self, t: int, row: tuple) -> None:
+        """One time step into the stores, in the order of a Transition's fields."""
+        leaves = jax.tree.leaves(row)
+        if not self._stores:
             steps = self._shape[0]
-            self._rollout = jax.tree.map(
-                lambda leaf: np.empty((steps, *leaf.shape), leaf.dtype), row
-            )
-        for store, leaf in zip(jax.tree.leaves(self._rollout), jax.tree.leaves(row), strict=True):
+            self._stores = [np.empty((steps, *leaf.shape), leaf.dtype) for leaf in leaves]
+        for store, leaf in zip(self._stores, leaves, strict=True):
             store[t] = leaf
+
+    def _rollout(self, row: tuple) -> Transition:
+        """What the stores hold, structured as the rows are."""
+        return Transition(*jax.tree.unflatten(jax.tree.structure(row), self._stores))
 
 
 def _zeros(pool: Pool, count: int) -> np.ndarray:
@@ -455,7 +458,8 @@ def _record(agent: Agent, pool: Pool, learner: PyTree, seed: int) -> Recording:
     """One greedy episode, with pictures for as long as the environment gives any."""
     alone = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], learner)
     exploit = _acting(_exploiter, agent, alone, 1)
-    rows, frames = [], []
+    rows: list[tuple] = []
+    frames: list[np.ndarray] = []
     obs = pool.reset([seed])
     for t in range(RECORDED_STEPS):
         frame = pool.render() if t == len(frames) < RECORDED_FRAMES else None
@@ -467,4 +471,5 @@ def _record(agent: Agent, pool: Pool, learner: PyTree, seed: int) -> Recording:
         obs = step.obs
         if step.terminated[0] or step.truncated[0]:
             break
-    return Recording(*(np.stack(column) for column in zip(*rows, strict=True)), frames or None)
+    obs, actions, rewards = (np.stack(column) for column in zip(*rows, strict=True))
+    return Recording(obs, actions, rewards, frames or None)

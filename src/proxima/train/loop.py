@@ -101,7 +101,9 @@ def train(
     while progress.active.any() and not observer.interrupted():
         active = progress.active
         started = time.perf_counter()
-        updates = next_updates(settings.training, progress, program.steps_per_update, updates_per_chunk)
+        updates = next_updates(
+            settings.training, progress, program.steps_per_update, updates_per_chunk
+        )
         states, sums = program.chunk(states, active, updates)
         trained = time.perf_counter()
         steps = updates * program.steps_per_update

@@ -265,9 +265,9 @@ def _make_env(config: EnvConfig, render: bool) -> Any:
     except gymnasium.error.UnregisteredEnv as error:
         raise ProximaError(f"env.name: Gymnasium has no {name!r}; {_near(name)}") from error
     except ModuleNotFoundError as error:
+        module = error.name or name.partition(":")[0]  # Gymnasium raises its own without the name
         raise ProximaError(
-            f"env.name: {name} needs the module {error.name!r}, which is missing: "
-            f"pip install {error.name}"
+            f"env.name: {name} needs the module {module!r}, which is missing: pip install {module}"
         ) from error
     except TypeError as error:
         raise ProximaError(

@@ -27,11 +27,11 @@ class GymnaxEnv(eqx.Module):
     inner: Any = eqx.field(static=True)
     observation_space: Box = eqx.field(static=True)
     action_space: Space = eqx.field(static=True)
-    name: str = eqx.field(static=True)
+    one_hot: bool = eqx.field(static=True)  # the environment observes an integer; nets take arrays
 
     def reset(self, key: Array) -> tuple[PyTree, Array]:
         obs, state = self.inner.reset_env(key, self.params)
-        return state, obs
+        return _strongly_typed(state), self._as_array(obs)
 
     def step(self, state: PyTree, action: Array, key: Array) -> tuple[PyTree, Step]:
         # step_env, not step: the latter resets by itself and would hide the final observation.
@@ -41,7 +41,12 @@ class GymnaxEnv(eqx.Module):
         obs, state, reward, terminated, _ = self.inner.step_env(key, state, action, self.params)
         truncated = self.inner.is_truncated(state, self.params) & ~terminated
         reward = jnp.asarray(reward, jnp.float32).reshape(())
-        return state, Step(obs, reward, terminated, truncated, {})
+        return _strongly_typed(state), Step(self._as_array(obs), reward, terminated, truncated, {})
+
+    def _as_array(self, obs: Array) -> Array:
+        if self.one_hot:
+            return jax.nn.one_hot(obs, self.observation_space.shape[0])
+        return jnp.asarray(obs, jnp.float32)
 
 
 def make(config: EnvConfig) -> GymnaxEnv:
@@ -57,13 +62,14 @@ def make(config: EnvConfig) -> GymnaxEnv:
         )
     inner = _instance(config.name)
     params = _with_settings(inner.default_params, config)
-    observation_space = inner.observation_space(params)
+    observed = _space(inner.observation_space(params))
+    one_hot = isinstance(observed, Discrete)
     return GymnaxEnv(
-        params=jax.tree.map(_as_leaf, params),
+        params=_strongly_typed(params),
         inner=inner,
-        observation_space=_space(observation_space),
+        observation_space=box(0.0, 1.0, (observed.n,)) if one_hot else observed,
         action_space=_space(inner.action_space(params)),
-        name=config.name,
+        one_hot=one_hot,
     )
 
 
@@ -80,8 +86,10 @@ def _with_settings(params: Any, config: EnvConfig) -> Any:
     return params.replace(**settings)
 
 
-def _as_leaf(value: Any) -> Array:
-    return jnp.asarray(value)
+def _strongly_typed(tree: PyTree) -> PyTree:
+    # A state that came from Python numbers is weakly typed, one from a checkpoint is not; as arguments
+    # of a compiled program they would be two kinds, and the program compiled twice.
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.asarray(leaf).dtype), tree)
 
 
 def _space(space: Any) -> Space:
@@ -93,7 +101,10 @@ def _space(space: Any) -> Space:
 @functools.cache
 def _instance(name: str) -> Any:
     # One instance per name: it is a static part of compiled programs, which are looked up by identity.
-    inner, _ = _import_gymnax().make(name)
+    try:
+        inner, _ = _import_gymnax().make(name)
+    except OSError as error:  # MNISTBandit downloads its images
+        raise ProximaError(f"env.name: {name} could not be made: {error}") from error
     return inner
 
 

@@ -1,0 +1,199 @@
+"""Drawings of the classic-control environments, from an observation alone.
+
+A drawing has two parts: a backdrop that never changes, and what moves. The backdrop is kept, so a
+film draws it once.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from math import cos, hypot, pi, sin
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from proxima.report.style import BLUE, GREEN, INK, VERMILLION
+
+Point = tuple[float, float]
+
+WIDTH, HEIGHT = 400, 264
+SMOOTH = 2  # drawn this much larger, then reduced: edges without stairs
+PAPER, SOFT, RAIL = "#FFFFFF", "#D9D9D9", "#8C8C8C"
+
+
+class Drawing(NamedTuple):
+    """How an environment is drawn, and the observation that needs."""
+
+    shape: tuple[int, ...]
+    backdrop: Callable[[Any], None]
+    moving: Callable[[Any, NDArray[np.float64], float], None]
+
+
+def scene(env_name: str, observation: NDArray[Any], push: float) -> Any:
+    """The image an observation shows, and the push from −1 (left, or clockwise) to 1 as an arrow."""
+    from PIL import ImageDraw
+
+    image = _backdrop(env_name).copy()
+    # a policy that diverged can drive an env to NaN; its film should show that, not end the run
+    finite = np.clip(np.nan_to_num(observation.astype(float)), -100, 100)
+    DRAWINGS[env_name].moving(ImageDraw.Draw(image), finite, push)
+    return image.reduce(SMOOTH)
+
+
+@cache
+def _backdrop(env_name: str) -> Any:
+    from PIL import Image, ImageDraw
+
+    image = Image.new("RGB", (WIDTH * SMOOTH, HEIGHT * SMOOTH), PAPER)
+    DRAWINGS[env_name].backdrop(ImageDraw.Draw(image))
+    return image
+
+
+def _rails(pen: Any) -> None:
+    ground, scale = 190.0, WIDTH / 5.6  # the cart may go 2.4 to either side
+    _line(pen, [(0, ground), (WIDTH, ground)], RAIL, 2)
+    for edge in (-2.4, 2.4):
+        end = WIDTH / 2 + scale * edge
+        _line(pen, [(end, ground - 8), (end, ground + 8)], RAIL, 3)
+    _line(pen, [(WIDTH / 2, ground + 3), (WIDTH / 2, ground + 9)], RAIL, 2)
+
+
+def _cart_pole(pen: Any, observation: NDArray[np.float64], push: float) -> None:
+    position, _, angle, _ = observation.tolist()
+    x, y = WIDTH / 2 + WIDTH / 5.6 * position, 177.0
+    _box(pen, (x - 30, y - 12), (x + 30, y + 12), INK)
+    tip = (x + 125 * sin(angle), y - 6 - 125 * cos(angle))
+    _line(pen, [(x, y - 6), tip], VERMILLION, 9)
+    _disc(pen, (x, y - 6), 5, SOFT)
+    _arrow(pen, (x + 36 * np.sign(push), y), 40 * push)
+
+
+def _dial(pen: Any) -> None:
+    x, y = WIDTH / 2, HEIGHT / 2
+    _ring(pen, (x, y), 108, SOFT)
+    _line(pen, [(x, y - 104), (x, y - 112)], GREEN, 4)
+
+
+def _pendulum(pen: Any, observation: NDArray[np.float64], push: float) -> None:
+    upward, leftward, _ = observation.tolist()  # the angle grows anticlockwise from upright
+    x, y = WIDTH / 2, HEIGHT / 2
+    _line(pen, [(x, y), (x - 95 * leftward, y - 95 * upward)], VERMILLION, 16)
+    _disc(pen, (x, y), 5, INK)
+    _turn(pen, (x, y), push)
+
+
+LINK = 58.0  # of the acrobot, in pixels
+
+
+def _goal_line(pen: Any) -> None:
+    height = HEIGHT / 2 - LINK
+    _line(pen, [(50, height), (WIDTH - 50, height)], GREEN, 2)  # the tip has to cross it
+
+
+def _acrobot(pen: Any, observation: NDArray[np.float64], push: float) -> None:
+    cos1, sin1, cos2, sin2 = observation[:4].tolist()
+    x, y = WIDTH / 2, HEIGHT / 2
+    elbow = (x + LINK * sin1, y + LINK * cos1)
+    tip = (
+        elbow[0] + LINK * (sin1 * cos2 + cos1 * sin2),
+        elbow[1] + LINK * (cos1 * cos2 - sin1 * sin2),
+    )
+    _line(pen, [(x, y), elbow], BLUE, 10)
+    _line(pen, [elbow, tip], VERMILLION, 10)
+    _disc(pen, (x, y), 5, INK)
+    _disc(pen, elbow, 5, INK)
+    _turn(pen, elbow, push)
+
+
+def _on_hill(position: float, lift: float = 0.0) -> Point:
+    """A point of the mountain car's hill, or so far above it."""
+    scale = 370 / 1.8  # from −1.2 to 0.6
+    slope = 1.35 * cos(3 * position)
+    across, up = -slope / hypot(1, slope), 1 / hypot(1, slope)
+    height = 0.45 * sin(3 * position) + 0.55
+    x, y = 15 + scale * (position + 1.2), HEIGHT - 30 - scale * 0.95 * height
+    return x + lift * across, y - lift * up
+
+
+def _hill_to(goal: float) -> Callable[[Any], None]:
+    def hill(pen: Any) -> None:
+        crest = [_on_hill(position) for position in np.linspace(-1.3, 0.7, 90)]  # past both edges
+        pen.polygon(_scaled([(-20, HEIGHT), *crest, (WIDTH + 20, HEIGHT)]), fill="#EEEEEE")
+        _line(pen, crest, RAIL, 3)
+        x, y = _on_hill(goal)
+        _line(pen, [(x, y), (x, y - 34)], INK, 2)
+        pen.polygon(_scaled([(x, y - 34), (x - 18, y - 28), (x, y - 22)]), fill=GREEN)
+
+    return hill
+
+
+def _car(pen: Any, observation: NDArray[np.float64], push: float) -> None:
+    position = float(observation[0])
+    _line(pen, [_on_hill(position - 0.07, 12), _on_hill(position + 0.07, 12)], BLUE, 13)
+    for wheel in (-0.055, 0.055):
+        _disc(pen, _on_hill(position + wheel, 5), 6, INK)
+    x, y = _on_hill(position, 12)
+    _arrow(pen, (x, y - 24), 36 * push)
+
+
+DRAWINGS = {
+    "CartPole-v1": Drawing((4,), _rails, _cart_pole),
+    "Pendulum-v1": Drawing((3,), _dial, _pendulum),
+    "Acrobot-v1": Drawing((6,), _goal_line, _acrobot),
+    "MountainCar-v0": Drawing((2,), _hill_to(0.5), _car),
+    "MountainCarContinuous-v0": Drawing((2,), _hill_to(0.45), _car),
+}
+
+
+def _scaled(points: Sequence[Point]) -> list[Point]:
+    return [(SMOOTH * x, SMOOTH * y) for x, y in points]
+
+
+def _line(pen: Any, points: Sequence[Point], colour: str, width: float) -> None:
+    pen.line(_scaled(points), fill=colour, width=round(SMOOTH * width), joint="curve")
+    if width >= 5:
+        for end in (points[0], points[-1]):
+            _disc(pen, end, width / 2, colour)
+
+
+def _box(pen: Any, corner: Point, opposite: Point, colour: str) -> None:
+    pen.rounded_rectangle(_scaled([corner, opposite]), radius=4 * SMOOTH, fill=colour)
+
+
+def _disc(pen: Any, centre: Point, radius: float, colour: str) -> None:
+    (x, y), r = centre, radius
+    pen.ellipse(_scaled([(x - r, y - r), (x + r, y + r)]), fill=colour)
+
+
+def _ring(pen: Any, centre: Point, radius: float, colour: str) -> None:
+    (x, y), r = centre, radius
+    pen.ellipse(_scaled([(x - r, y - r), (x + r, y + r)]), outline=colour, width=2 * SMOOTH)
+
+
+def _arrow(pen: Any, start: Point, length: float) -> None:
+    """A horizontal arrow, to the right for a positive length."""
+    if abs(length) < 2:
+        return
+    x, y = start
+    head = np.sign(length) * 11
+    _line(pen, [(x, y), (x + length - head / 2, y)], BLUE, 4)
+    tip = [(x + length - head, y - 8), (x + length, y), (x + length - head, y + 8)]
+    pen.polygon(_scaled(tip), fill=BLUE)
+
+
+def _turn(pen: Any, centre: Point, torque: float) -> None:
+    """An arc whose arrow shows which way, anticlockwise if positive, and how strong."""
+    if abs(torque) < 0.02:
+        return
+    (x, y), r = centre, 26.0
+    angle = -pi / 2 - torque * 0.8 * pi  # of the arrow's end; y points down, so − is anticlockwise
+    start, end = sorted((-pi / 2, angle))
+    box = _scaled([(x - r, y - r), (x + r, y + r)])
+    pen.arc(box, np.degrees(start), np.degrees(end), fill=INK, width=3 * SMOOTH)
+    ahead = -np.sign(torque) * 0.45
+    tip = [
+        (x + (r - 7) * cos(angle), y + (r - 7) * sin(angle)),
+        (x + r * cos(angle + ahead), y + r * sin(angle + ahead)),
+        (x + (r + 7) * cos(angle), y + (r + 7) * sin(angle)),
+    ]
+    pen.polygon(_scaled(tip), fill=INK)

@@ -1,0 +1,250 @@
+"""How every picture looks: colours, places, scales, words, and the file it becomes.
+
+Places are fixed in inches and ticks are plain lines and words. Matplotlib's own layout measures
+every label several times over, which took most of the time of a picture. Figures are made without
+pyplot, which is slow to import and keeps global state.
+"""
+
+from collections.abc import Sequence
+from math import ceil, floor, isfinite, log10
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+# Okabe and Ito's palette, told apart with any colour vision
+BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+ORANGE, SKY, GREY, INK = "#E69F00", "#56B4E9", "#7F7F7F", "#222222"
+COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, INK)
+SOFT = "#E6E6E6"  # grid lines
+
+WIDTH = 8.0  # of a figure, in inches
+DOTS = 150  # per inch
+# room around axes, in inches: title above, step names and their label below
+LEFT, RIGHT, ABOVE, BELOW = 0.78, 0.15, 0.36, 0.5
+LETTER = 0.0089  # width of a letter of size 1, in inches
+
+
+class Scale(NamedTuple):
+    """One direction of axes: what it spans and where it is named."""
+
+    low: float
+    high: float
+    places: Sequence[float]
+    names: Sequence[str]
+
+
+def new_figure(height: float) -> Any:
+    """A white figure of the house's width; the height is in inches."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(WIDTH, height), dpi=DOTS, facecolor="white")
+
+
+def add_axes(figure: Any, left: float, bottom: float, width: float, height: float) -> Any:
+    """Axes at a place in inches; `frame` draws what is around them once they are filled."""
+    tall = figure.get_figheight()
+    axes = figure.add_axes((left / WIDTH, bottom / tall, width / WIDTH, height / tall))
+    axes.set_axis_off()
+    return axes
+
+
+def single_axes(figure: Any, bottom: float = BELOW) -> Any:
+    """Axes that fill the figure above some room."""
+    height = figure.get_figheight() - bottom - ABOVE
+    return add_axes(figure, LEFT, bottom, WIDTH - LEFT - RIGHT, height)
+
+
+def save(figure: Any, path: str | Path) -> None:
+    """Write the figure as PNG, with the directories it needs."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    image = _indexed(np.asarray(canvas.buffer_rgba()))
+    image.save(path, format="PNG", compress_level=6, dpi=(DOTS, DOTS))
+
+
+def frame(
+    axes: Any,
+    title: str = "",
+    x_label: str = "",
+    y_label: str = "",
+    x: Scale | None = None,
+    y: Scale | None = None,
+    size: float = 9.0,
+) -> None:
+    """Draw the scales of filled axes: few lines, left-bound title, labels in words.
+
+    A scale that is not given follows from what was drawn; one without names still has its grid.
+    """
+    width, height = _inches(axes)
+    x = scale(*axes.get_xlim(), most=width / 0.6) if x is None else x
+    y = scale(*axes.get_ylim(), most=max(4.0, height / 0.38)) if y is None else y
+    axes.set(xlim=(x.low, x.high), ylim=(y.low, y.high))
+    across, along = axes.get_xaxis_transform(), axes.get_yaxis_transform()
+    gap = np.array([0, 1, np.nan])  # a line per place, all in one stroke
+    grid = {"color": SOFT, "linewidth": 0.7, "zorder": 0.5}
+    _stroke(axes, np.repeat(x.places, 3), np.tile(gap, len(x.places)), across, grid)
+    _stroke(axes, np.tile(gap, len(y.places)), np.repeat(y.places, 3), along, grid)
+    edge = {"color": GREY, "linewidth": 0.8, "zorder": 2.5, "clip_on": False}
+    _stroke(axes, np.array([0, 0, 1]), np.array([1, 0, 0]), axes.transAxes, edge)
+
+    words = {"fontsize": size, "color": INK}
+    for place, name in zip(x.places, x.names, strict=False):
+        axes.text(place, -0.06 / height, name, words, transform=across, ha="center", va="top")
+    for place, name in zip(y.places, y.names, strict=False):
+        axes.text(
+            -0.07 / width, place, name, words, transform=along, ha="right", va="center_baseline"
+        )
+    words = {"fontsize": 10, "color": INK}
+    if x_label:
+        below = -(0.09 + 0.0155 * size) / height
+        axes.text(0.5, below, x_label, words, transform=axes.transAxes, ha="center", va="top")
+    if y_label:
+        longest = max(map(len, y.names), default=0)
+        beside = -(0.14 + LETTER * size * longest) / width
+        axes.text(
+            *(beside, 0.5, y_label, words),
+            transform=axes.transAxes,
+            rotation=90,
+            ha="right",
+            va="center",
+        )
+    # a given height also keeps matplotlib from looking for one, which makes ticks we do not use
+    axes.set_title(title, loc="left", fontsize=size + 3, color=INK, y=1.0, pad=6)
+
+
+def scale(low: float, high: float, most: float, whole: bool = False) -> Scale:
+    """Round numbers between low and high, in at most so many steps of 1, 2 or 5 times 10ⁿ."""
+    least = (high - low) / max(most, 2)
+    power = 10.0 ** floor(log10(least))
+    step = next(n * power for n in (1, 2, 5, 10) if n * power >= 0.999 * least)
+    step = max(1.0, step) if whole else step
+    # the nudge keeps a place that rounding put just outside
+    counts = range(ceil(low / step - 1e-6), floor(high / step + 1e-6) + 1)
+    places = [count * step for count in counts]
+    return Scale(low, high, places, spell(places, step))
+
+
+def spell(places: Sequence[float], step: float) -> list[str]:
+    """Places of a scale as people write them: 0.05, 400, 20k, 1.5M, 2e−6."""
+    largest = max(map(abs, places), default=0.0)
+    if largest >= 1e15 or step < 1e-4:
+        digits = max(0, floor(log10(max(largest, step))) - floor(log10(step)))
+        names = [f"{place:.{digits}e}".replace("e-0", "e-").replace("e+", "e") for place in places]
+    else:
+        thousands = max(0, floor(log10(largest)) // 3) if largest >= 10_000 else 0
+        unit = 1000.0**thousands
+        digits = max(0, -floor(log10(step / unit) + 1e-9))
+        letter = ("", "k", "M", "G", "T")[thousands]
+        names = [f"{place / unit:,.{digits}f}{letter}" for place in places]
+    return [
+        "0" if place == 0 else name.replace("-", "−")
+        for place, name in zip(places, names, strict=True)
+    ]
+
+
+def steps_scale(axes: Any) -> Scale:
+    """The scale of environment steps: from 0 on, in whole steps."""
+    return scale(0.0, axes.get_xlim()[1], most=_inches(axes)[0] / 0.6, whole=True)
+
+
+def legend(axes: Any, **options: Any) -> None:
+    """Name what was drawn, where there is room."""
+    if axes.get_legend_handles_labels()[0]:
+        look = {"loc": "best", "fontsize": 9, "framealpha": 0.9, "edgecolor": "none"}
+        axes.legend(**look | options)
+
+
+def caption(figure: Any, text: str) -> None:
+    """Say below the axes how to read them."""
+    place = (0.12 / WIDTH, 0.1 / figure.get_figheight())
+    figure.text(*place, text, fontsize=8.5, color="#555555", va="bottom")
+
+
+def draw_target(axes: Any, target: float | None) -> None:
+    """A dashed line at the return that counts as solved."""
+    if target is not None:
+        label = f"target {number(target)}"
+        axes.axhline(target, color=INK, linestyle=(0, (5, 3)), linewidth=1.2, label=label)
+
+
+def strip(axes: Any, place: float, returns: ArrayLike, colour: str, vertical: bool) -> None:
+    """Every finite return as a dot, the quartile box behind and the mean as a diamond in front."""
+    values = np.asarray(returns, dtype=float)
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return
+    # the golden ratio spreads any number of dots evenly, and the same way each time
+    spread = place + 0.5 * ((np.arange(len(values)) * 0.618034) % 1 - 0.5)
+    first, median, third = np.percentile(values, [25, 50, 75])
+    reach = 1.5 * (third - first)  # Tukey's whiskers: to the last dot within it
+    low = values[values >= first - reach].min()
+    high = values[values <= third + reach].max()
+    left, right, gap = place - 0.31, place + 0.31, np.nan
+
+    def put(across: ArrayLike, up: ArrayLike) -> tuple[ArrayLike, ArrayLike]:
+        return (across, up) if vertical else (up, across)
+
+    box = put([left, right, right, left], [first, first, third, third])
+    axes.fill(*box, color=colour, alpha=0.18, linewidth=0.8, zorder=1.5)
+    caps = (place - 0.15, place + 0.15)
+    whiskers = put(
+        [*caps, gap, place, place, gap, place, place, gap, *caps],
+        [low, low, gap, low, first, gap, third, high, gap, high, high],
+    )
+    axes.plot(*whiskers, color=colour, linewidth=1.0)
+    axes.plot(*put([left, right], [median, median]), color=colour, linewidth=1.5)
+    dots = {"color": colour, "linestyle": "none", "markeredgewidth": 0}
+    axes.plot(*put(spread, values), marker="o", markersize=3.4, alpha=0.55, zorder=3, **dots)
+    dots |= {"markeredgecolor": "white", "markeredgewidth": 1.0}
+    axes.plot(*put([place], [values.mean()]), marker="D", markersize=7.7, zorder=4, **dots)
+
+
+def number(value: float, digits: int | None = None) -> str:
+    """A number as people write it: no decimals where they say nothing."""
+    if not isfinite(value):
+        return "failed"
+    digits = decimals(value) if digits is None else digits
+    return f"{value:,.{digits}f}".replace("-", "−")
+
+
+def decimals(value: float) -> int:
+    """How many decimals of a number are worth reading."""
+    if not isfinite(value) or value == round(value) or abs(value) >= 1000:
+        return 0
+    return 1 if abs(value) >= 10 else 2
+
+
+def _inches(axes: Any) -> tuple[float, float]:
+    box = axes.get_position()
+    return box.width * WIDTH, box.height * axes.figure.get_figheight()
+
+
+def _stroke(axes: Any, x: ArrayLike, y: ArrayLike, transform: Any, look: dict[str, Any]) -> None:
+    from matplotlib.lines import Line2D
+
+    axes.add_artist(Line2D(x, y, transform=transform, **look))  # does not touch the limits
+
+
+def _indexed(pixels: NDArray[np.uint8]) -> Any:
+    """The (height, width, 4) picture with its 256 commonest colours: half the file and the time.
+
+    Pictures have some hundred colours, nearly all of them shades on the edges of letters.
+    """
+    from PIL import Image
+
+    packed = np.ascontiguousarray(pixels).view(np.uint32)[..., 0]
+    drawn = packed != 0xFFFFFFFF  # most of a picture is white, which is not worth sorting
+    colours, places, counts = np.unique(packed[drawn], return_inverse=True, return_counts=True)
+    channels = colours.view(np.uint8).reshape(-1, 4)[:, :3].astype(np.int16)
+    common = channels[np.argsort(counts)[-255:]]
+    nearest = np.abs(channels[:, None] - common).sum(axis=2).argmin(axis=1).astype(np.uint8)
+    indices = np.full(packed.shape, len(common), dtype=np.uint8)
+    indices[drawn] = nearest[places]
+    image = Image.fromarray(indices)
+    image.putpalette(common.astype(np.uint8).tobytes() + b"\xff\xff\xff")
+    return image

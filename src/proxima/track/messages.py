@@ -1,0 +1,114 @@
+"""What a run and its tracking process say to each other: one JSON line each, `[kind, *fields]`.
+
+Fields are plain: text, numbers, lists and mappings of those. NaN and the infinities are written
+as Python's `json` writes them, since both ends are Python.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from proxima.track.tracker import Status
+
+
+class Plan(NamedTuple):
+    """To the process, first: what to open. Parameters are flat text, trials are their seeds."""
+
+    uri: str
+    name: str
+    run_id: str
+    params: Mapping[str, str]
+    seeds: Sequence[int]
+    resume_parent: str | None = None
+    resume_children: Sequence[str] = ()
+
+
+class Metrics(NamedTuple):
+    """To the process: numbers of a trial, or (None) of the whole, stamped in milliseconds."""
+
+    trial: int | None
+    step: int
+    timestamp: int
+    values: Mapping[str, float]
+
+
+class Artifacts(NamedTuple):
+    """To the process: a file or directory, by its absolute path."""
+
+    trial: int | None
+    path: str
+    artifact_path: str | None
+
+
+class Registration(NamedTuple):
+    """To the process: an exported policy for the Model Registry, and the tags of its version."""
+
+    trial: int
+    directory: str
+    tags: Mapping[str, str]
+
+
+class Finish(NamedTuple):
+    """To the process, last: how the trials and the run ended."""
+
+    trials: Sequence[Status]
+    parent: Status
+
+
+class Opened(NamedTuple):
+    """From the process: the runs' ids."""
+
+    parent: str
+    children: Sequence[str]
+
+
+class Progress(NamedTuple):
+    """From the process: something was written."""
+
+
+class Registered(NamedTuple):
+    """From the process: a policy is in the Model Registry."""
+
+    name: str
+    version: str
+    uri: str
+
+
+class Warned(NamedTuple):
+    """From the process: words for the user."""
+
+    text: str
+
+
+class Failed(NamedTuple):
+    """From the process: words for the user; nothing more will be written."""
+
+    error: str
+
+
+class Finished(NamedTuple):
+    """From the process, last: all that could be done is done."""
+
+
+Work = Metrics | Artifacts | Registration | Finish
+Answer = Opened | Progress | Registered | Warned | Failed | Finished
+Message = Plan | Work | Answer
+
+KINDS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (
+        *(Plan, Metrics, Artifacts, Registration, Finish),
+        *(Opened, Progress, Registered, Warned, Failed, Finished),
+    )
+}
+
+
+def encode(message: Message) -> bytes:
+    """The message as a line."""
+    return json.dumps([type(message).__name__, *message]).encode() + b"\n"
+
+
+def decode(line: bytes) -> Any:
+    """The message of a line."""
+    kind, *fields = json.loads(line)
+    return KINDS[kind](*fields)

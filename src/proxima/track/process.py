@@ -1,0 +1,218 @@
+"""The run's end of tracking: a process of its own does the work, so that training never waits.
+
+    log_… ─► queue ─► sender thread ─► pipe ─► proxima.track.writer ─► pipe ─► listener thread
+
+Importing MLflow and opening its database are seconds of Python, which in a thread would hold the
+interpreter just while the programs are traced. The process is started with `subprocess`, because
+`multiprocessing` would run an unguarded script a second time.
+"""
+
+import atexit
+import io
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from proxima.track.messages import (
+    Answer,
+    Artifacts,
+    Failed,
+    Finish,
+    Finished,
+    Metrics,
+    Opened,
+    Plan,
+    Progress,
+    Registered,
+    Registration,
+    Warned,
+    Work,
+    decode,
+    encode,
+)
+from proxima.track.store import ENVIRONMENT, explain_failure, without_password
+from proxima.track.tracker import (
+    STALLED_SECONDS,
+    RegisteredModel,
+    RunIds,
+    Status,
+    Tracker,
+    TrackingOutcome,
+)
+
+EXIT_SECONDS = 2  # how long the last message may take to go out, or a kill to be obeyed
+
+
+def start_writer(plan: Plan, register: bool, warn: Callable[[str], None]) -> Tracker:
+    """A tracker whose process has just been started."""
+    process = WriterProcess(plan, warn)
+
+    def log_metrics(trial: int | None, step: int, metrics: Mapping[str, float]) -> None:
+        # Made plain floats now: an array may be donated to the next chunk before it is sent.
+        values = {name: float(value) for name, value in metrics.items()}
+        process.put(Metrics(trial, int(step), time.time_ns() // 1_000_000, values))
+
+    def log_artifacts(trial: int | None, path: Path, artifact_path: str | None) -> None:
+        process.put(Artifacts(trial, str(Path(path).absolute()), artifact_path))
+
+    def register_policy(trial: int, directory: Path, metrics: Mapping[str, float]) -> None:
+        if register:
+            tags = {name: str(value) for name, value in metrics.items()}
+            process.put(Registration(trial, str(Path(directory).absolute()), tags))
+
+    return Tracker(
+        log_metrics=log_metrics,
+        log_parent_metrics=lambda step, metrics: log_metrics(None, step, metrics),
+        log_artifacts=log_artifacts,
+        register=register_policy,
+        finish=process.finish,
+        ids=lambda: process.ids,
+    )
+
+
+class WriterProcess:
+    """Owns the process and its pipes; whatever happens to it becomes the outcome's error."""
+
+    def __init__(self, plan: Plan, warn: Callable[[str], None]) -> None:
+        self.ids: RunIds | None = None
+        self._uri, self._warn = plan.uri, warn
+        self._error: str | None = None
+        self._registered: list[RegisteredModel] = []
+        self._finished = False
+        self._last_progress = time.monotonic()
+        self._queue: queue.SimpleQueue[Plan | Work | None] = queue.SimpleQueue()
+        self._queue.put(plan)
+        self._sender = threading.Thread(target=self._send, name="tracking-sender", daemon=True)
+        self._listener = threading.Thread(
+            target=self._listen, name="tracking-listener", daemon=True
+        )
+        try:
+            self._stderr = tempfile.TemporaryFile()  # noqa: SIM115, closed by the listener
+            self._process = start(self._stderr)
+        except Exception as error:  # a run goes on without tracking whatever the reason
+            self._fail(explain_failure(plan.uri, f"its process could not be started ({error})"))
+            return
+        self._sender.start()
+        self._listener.start()
+        atexit.register(self._hand_over)
+
+    def put(self, work: Work) -> None:
+        """Queue work, or forget it where nothing can be written any more."""
+        if self._error is None:
+            self._queue.put(work)
+
+    def finish(self, trial_statuses: Sequence[Status], status: Status) -> TrackingOutcome:
+        """Wait until what is left is written, and say what became of it all."""
+        self._queue.put(Finish(tuple(trial_statuses), status))
+        self._last_progress = time.monotonic()
+        while self._listener.is_alive() and not self._stalled():
+            self._listener.join(timeout=0.2)
+        if self._listener.is_alive():
+            reason = f"nothing was written for {STALLED_SECONDS} seconds"
+            self._fail(explain_failure(self._uri, reason))
+            self._process.kill()
+            self._listener.join(EXIT_SECONDS)
+        atexit.unregister(self._hand_over)
+        parent, children = self.ids or (None, ())
+        return TrackingOutcome(
+            parent, children, tuple(self._registered), self._error, without_password(self._uri)
+        )
+
+    def _stalled(self) -> bool:
+        return time.monotonic() - self._last_progress > STALLED_SECONDS
+
+    def _send(self) -> None:
+        with suppress(OSError):  # the process has ended, which the listener tells
+            while (message := self._queue.get()) is not None:
+                write_all(self._process.stdin, encode(message))
+                if isinstance(message, Finish):
+                    break
+        with suppress(OSError):
+            self._process.stdin.close()
+
+    def _listen(self) -> None:
+        with io.BufferedReader(self._process.stdout) as lines:
+            for line in lines:
+                self._last_progress = time.monotonic()
+                if line.endswith(b"\n"):  # or the process was killed while it wrote
+                    self._heed(decode(line))
+        code = self._process.wait()
+        with self._stderr:
+            if not self._finished:
+                reason = f"the tracking process ended {how(code)}{last_words(self._stderr)}"
+                self._fail(explain_failure(self._uri, reason))
+        self._queue.put(None)
+
+    def _heed(self, answer: Answer) -> None:
+        match answer:
+            case Opened(parent, children):
+                self.ids = RunIds(parent, tuple(children))
+            case Registered():
+                self._registered.append(RegisteredModel(*answer))
+            case Warned(text):
+                self._say(text)
+            case Failed(error):
+                self._fail(error)
+            case Finished():
+                self._finished = True
+            case Progress():
+                pass
+
+    def _hand_over(self) -> None:
+        # The script ends without `finish`: let the process have all, then the pipe ends with us.
+        self._queue.put(None)
+        self._sender.join(EXIT_SECONDS)
+
+    def _fail(self, error: str) -> None:
+        if self._error is None:
+            self._error = error
+            self._say(error)
+
+    def _say(self, message: str) -> None:
+        with suppress(Exception):  # a console that cannot be written to is no reason to stop
+            self._warn(message)
+
+
+def start(stderr: IO[bytes]) -> subprocess.Popen[bytes]:
+    """The tracking process, in a session of its own where the terminal's Ctrl-C does not reach."""
+    # It finds the modules this process finds, in the same order, and (-P) no others.
+    where = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "proxima.track.writer"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,  # a file: it never fills up, and outlives this process
+        bufsize=0,
+        env=ENVIRONMENT | os.environ | {"PYTHONPATH": where},
+        start_new_session=True,
+    )
+
+
+def write_all(pipe: Any, content: bytes) -> None:
+    """Write to an unbuffered pipe, which may take less than it is given."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[pipe.write(rest) :]
+
+
+def how(code: int) -> str:
+    """An exit code in words."""
+    return f"with code {code}" if code >= 0 else f"by signal {-code}, {signal.strsignal(-code)}"
+
+
+def last_words(file: IO[bytes]) -> str:
+    """The last line that a process printed, if any, in brackets."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - 4000))
+    lines = file.read().decode(errors="replace").split("\n")
+    printed = [line.strip() for line in lines if line.strip()]
+    return f" ({printed[-1]})" if printed else ""

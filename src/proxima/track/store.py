@@ -1,0 +1,69 @@
+"""Where MLflow's store is and what may be said of it; imports nothing of MLflow."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+DEFAULT_URI = "sqlite:///mlflow.db"
+LOCKED_SECONDS = 10  # how long another process may hold the sqlite file when we open it
+ENVIRONMENT = {  # read by MLflow; what the user has set stays
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_UV_AUTO_DETECT": "false",  # or a model would carry the working directory's uv.lock
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+}
+
+
+def resolve_uri(configured: str | None) -> str:
+    """The store's address, a relative sqlite file made absolute as MLflow does."""
+    uri = configured or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_URI
+    path = uri.removeprefix("sqlite:///")
+    if path == uri or path == ":memory:":
+        return uri
+    return f"sqlite:///{Path(path).absolute()}"
+
+
+def without_password(uri: str) -> str:
+    """The address as it may be shown and stored."""
+    password = urlsplit(uri).password
+    return uri.replace(f":{password}@", ":***@") if password else uri
+
+
+def explain_failure(uri: str, reason: str) -> str:
+    """What a user is told when nothing more can be written to the store."""
+    shown = without_password(uri)
+    first_line = reason.replace(uri, shown).splitlines()[0][:400]
+    return (
+        f"MLflow tracking at {shown} stopped: {first_line}. The run goes on and the local files "
+        "hold everything; check tracking.uri, or set tracking.enabled to false."
+    )
+
+
+@contextmanager
+def opening_sqlite(uri: str) -> Iterator[None]:
+    """One process at a time makes the tables of a sqlite store, and a bad file is told at once.
+
+    Left to itself MLflow tries a file that cannot be opened for 100 seconds, and two processes
+    that start together on a new file both make its tables.
+    """
+    path = Path(uri.removeprefix("sqlite:///"))
+    if not uri.startswith("sqlite:///") or path.name == ":memory:":
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        with suppress(ImportError, OSError):  # not on Windows, not on every network disk
+            import fcntl
+
+            fcntl.flock(directory, fcntl.LOCK_EX)
+        with closing(sqlite3.connect(path, timeout=LOCKED_SECONDS)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.rollback()
+        yield
+    finally:
+        os.close(directory)

@@ -1,0 +1,251 @@
+"""PPO: probe environments, every switch, a slow reference of one gradient step, and no recompiling."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from probes import ACTION, BOTH, CONSTANT, CONTINUOUS, DELAYED, FROM_OBS, TRUNCATED
+
+from proxima.algorithms.ppo import PPOConfig, ppo, prepare
+from proxima.core.seeds import first_keys
+from proxima.core.types import PerEnv, TrainState, View
+from proxima.nets.actor_critic import NetworkConfig
+from proxima.train.chunk import run_updates, split_streams
+from proxima.train.collect import Collector
+
+CONFIG = PPOConfig(
+    learning_rate=5e-3, batch_size=128, minibatch_size=32, epochs_per_update=4, gamma=0.9
+)
+NETWORK = NetworkConfig(hidden=(16, 16))
+ENVS = 8
+
+
+def make(env, config=CONFIG, network=NETWORK):
+    agent = ppo(config, network, (env.observation_space, env.action_space), ENVS, 100)
+    return agent, Collector(env, ENVS, config.batch_size // ENVS)
+
+
+def start(agent, collector, seed=0):
+    keys = first_keys(jnp.uint32(seed), ENVS)
+    return TrainState(agent.init(keys.weights), collector.init(keys.resets), keys.streams)
+
+
+def learn(env, config=CONFIG, network=NETWORK, updates=100):
+    agent, collector = make(env, config, network)
+    state, sums = jax.jit(run_updates)(agent, collector, start(agent, collector), updates)
+    return agent, state, sums
+
+
+def value_at(learner, *obs):
+    return float(learner.net.value(jnp.asarray(obs)))
+
+
+def test_probe_1_constant_reward():
+    _, state, _ = learn(CONSTANT)
+    assert value_at(state.learner, 0.0) == pytest.approx(1.0, abs=0.05)
+
+
+def test_probe_2_reward_from_the_observation():
+    _, state, _ = learn(FROM_OBS)
+    assert value_at(state.learner, 1.0) == pytest.approx(1.0, abs=0.1)
+    assert value_at(state.learner, -1.0) == pytest.approx(-1.0, abs=0.1)
+
+
+def test_probe_3_delayed_reward_is_discounted():
+    _, state, _ = learn(DELAYED)
+    assert value_at(state.learner, 0.0) == pytest.approx(0.9, abs=0.07)
+    assert value_at(state.learner, 1.0) == pytest.approx(1.0, abs=0.07)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_probe_4_action_choice(shared):
+    agent, state, _ = learn(ACTION, network=replace(NETWORK, shared_trunk=shared))
+    assert agent.exploit(state.learner, View(jnp.zeros((1, 1))))[0] == 1
+
+
+def test_probe_5_action_by_observation():
+    agent, state, _ = learn(BOTH)
+    actions = agent.exploit(state.learner, View(jnp.asarray([[1.0], [-1.0]])))
+    np.testing.assert_array_equal(actions, [1, 0])
+
+
+def test_truncation_does_not_end_the_value():
+    _, state, _ = learn(TRUNCATED, updates=200)
+    assert value_at(state.learner, 0.0) == pytest.approx(10.0, abs=0.5)  # 1 / (1 − 0.9), not 1
+
+
+@pytest.mark.parametrize("distribution", ["normal", "tanh_normal"])
+def test_continuous_actions(distribution):
+    network = replace(NETWORK, distribution=distribution)
+    agent, state, _ = learn(CONTINUOUS, replace(CONFIG, entropy_coef=0.0), network, updates=150)
+    action = agent.exploit(state.learner, View(jnp.zeros((1, 1))))
+    assert action.shape == (1, 1)
+    assert float(action[0, 0]) == pytest.approx(0.5, abs=0.2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"normalize_advantages": "batch"},
+        {"normalize_advantages": "off"},
+        {"value_clip_epsilon": 0.2},
+        {"target_kl": 0.02},
+        {"normalize_observations": True},
+        {"normalize_rewards": True},
+        {"anneal_learning_rate": True},
+        {"minibatch_size": 128},
+    ],
+)
+def test_every_switch_still_learns(changes):
+    agent, state, sums = learn(BOTH, replace(CONFIG, **changes))
+    actions = agent.exploit(state.learner, View(jnp.asarray([[1.0], [-1.0]])))
+    np.testing.assert_array_equal(actions, [1, 0])
+    assert all(np.isfinite(value) for value in sums.values())
+
+
+def one_rollout(env=BOTH, config=CONFIG):
+    agent, collector = make(env, config)
+    state = start(agent, collector)
+    _, use = split_streams(state.key)
+    _, rollout, _ = collector(agent, state.learner, state.actors, use)
+    return agent, state.learner, rollout
+
+
+def test_a_full_batch_update_is_the_textbook_step():
+    """One epoch, one minibatch: gradient of the written-out loss, clipped, one Adam step."""
+    config = replace(CONFIG, epochs_per_update=1, minibatch_size=128, normalize_advantages="batch")
+    agent, learner, rollout = one_rollout(config=config)
+    found, metrics = agent.update(learner, rollout, jax.random.key(0))
+
+    batch = prepare(learner, rollout, rollout.reward)
+    advantage = (batch.advantage - batch.advantage.mean()) / (batch.advantage.std() + 1e-8)
+
+    def loss(net):
+        total = 0.0
+        for t in range(rollout.reward.shape[0]):
+            for b in range(ENVS):
+                logits = jax.nn.log_softmax(net.actor(rollout.obs[t, b]))
+                ratio = jnp.exp(logits[rollout.action[t, b]] - rollout.aux[t, b])
+                clipped = jnp.clip(ratio, 0.8, 1.2)
+                surrogate = jnp.minimum(ratio * advantage[t, b], clipped * advantage[t, b])
+                error = (net.critic(rollout.obs[t, b])[0] - batch.target[t, b]) ** 2
+                entropy = -jnp.sum(jnp.exp(logits) * logits)
+                total += -surrogate + 0.5 * error - 0.01 * entropy
+        return total / rollout.reward.size
+
+    gradient = jax.jit(jax.grad(loss))(learner.net)
+    norm = optax.tree.norm(gradient)
+    optimizer = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(5e-3, eps=1e-5))
+    steps, _ = optimizer.update(gradient, optimizer.init(learner.net))
+    expected = optax.apply_updates(learner.net, steps)
+    for one, other in zip(jax.tree.leaves(found.net), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-5)
+    assert metrics["train/grad_norm"] == pytest.approx(float(norm), rel=1e-3)
+    assert metrics["train/approx_kl"] == pytest.approx(
+        0.0, abs=1e-6
+    )  # the first step starts at ratio 1
+    assert metrics["train/clip_fraction"] == 0.0
+
+
+def test_masked_rows_teach_nothing():
+    """The fake row after an ending may hold anything."""
+    agent, learner, rollout = one_rollout(config=replace(CONFIG, normalize_observations=True))
+    fake = jnp.zeros_like(rollout.mask).at[3::4].set(True)
+    rollout = rollout._replace(
+        mask=~fake,
+        truncated=rollout.truncated.at[2::4].set(True),
+        terminated=rollout.terminated & ~fake,
+    )
+    poisoned = rollout._replace(
+        obs=jnp.where(fake[..., None], 50.0, rollout.obs),
+        action=jnp.where(fake, 1 - rollout.action, rollout.action),
+        aux=jnp.where(fake, -3.0, rollout.aux),
+        reward=jnp.where(fake, 1e6, rollout.reward),
+    )
+    key = jax.random.key(0)
+    clean, poisoned = (agent.update(learner, each, key)[0] for each in (rollout, poisoned))
+    for one, other in zip(jax.tree.leaves(clean), jax.tree.leaves(poisoned), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    assert clean.obs_moments.count == (~fake).sum()
+
+
+def test_advantages_are_normalised_per_minibatch_or_not_at_all():
+    agent, learner, rollout = one_rollout()
+    scaled = rollout._replace(reward=100.0 * rollout.reward)
+    off = make(BOTH, replace(CONFIG, normalize_advantages="off"))[0]
+    key = jax.random.key(0)
+
+    def policy_loss(agent, rollout):
+        return float(agent.update(learner, rollout, key)[1]["loss/policy"])
+
+    assert abs(policy_loss(off, scaled)) > 10 * abs(policy_loss(agent, scaled))
+
+
+def test_kl_stop_freezes_the_rest_of_the_update():
+    tight = replace(CONFIG, target_kl=1e-6, learning_rate=0.05)
+    agent, learner, rollout = one_rollout(config=tight)
+    found, metrics = agent.update(learner, rollout, jax.random.key(0))
+    # 16 gradient steps; the second already sees a moved policy, so only the first one counts
+    assert metrics["train/stopped_on_kl"] == pytest.approx(15 / 16)
+    assert found.optimizer.count == 1
+
+
+def test_the_learning_rate_falls_to_zero_over_the_budget():
+    agent, learner, rollout = one_rollout(config=replace(CONFIG, anneal_learning_rate=True))
+    rates = []
+    for done in (0, 50, 100, 150):
+        _, metrics = agent.update(
+            learner._replace(updates=jnp.int32(done)), rollout, jax.random.key(0)
+        )
+        rates.append(float(metrics["train/learning_rate"]))
+    np.testing.assert_allclose(rates, [5e-3, 2.5e-3, 0.0, 0.0], atol=1e-9)
+
+
+def test_acting_and_learning_see_the_same_statistics():
+    """The first ratio is 1 although the normaliser has seen data, because it moves after the update."""
+    config = replace(CONFIG, normalize_observations=True, epochs_per_update=1, minibatch_size=128)
+    agent, collector = make(BOTH, config)
+    state, _ = run_updates(agent, collector, start(agent, collector), 3)
+    assert state.learner.obs_moments.count == 3 * 128
+    _, use = split_streams(state.key)
+    _, rollout, _ = collector(agent, state.learner, state.actors, use)
+    learner, metrics = agent.update(state.learner, rollout, jax.random.key(0))
+    assert metrics["train/approx_kl"] == pytest.approx(0.0, abs=1e-6)
+    assert learner.obs_moments.count == 4 * 128
+
+
+def test_reward_scaling_uses_the_deviation_of_discounted_returns():
+    agent, learner, rollout = one_rollout(config=replace(CONFIG, normalize_rewards=True))
+    rollout = rollout._replace(reward=1000.0 * rollout.reward)
+    found, _ = agent.update(learner, rollout, jax.random.key(0))
+    assert isinstance(found.running_return, PerEnv)
+    # every episode is one step of ±1000, so the discounted returns deviate by about 1000
+    assert float(jnp.sqrt(found.return_moments.variance)) == pytest.approx(1000.0, rel=0.1)
+
+
+def test_numbers_are_leaves_so_that_changing_one_compiles_nothing():
+    changed = replace(
+        CONFIG, learning_rate=1e-4, gamma=0.5, gae_lambda=0.3, clip_epsilon=0.1, entropy_coef=0.5,
+        value_coef=0.1, max_grad_norm=9.0,
+    )  # fmt: skip
+    compiled = jax.jit(run_updates)
+    results = []
+    for config in (CONFIG, changed):
+        agent, collector = make(BOTH, config)
+        state, _ = compiled(agent, collector, start(agent, collector), 3)
+        results.append(np.asarray(state.learner.net.actor.layers[0].weight))
+    assert compiled._cache_size() == 1
+    assert not np.array_equal(*results)
+
+
+def test_the_policy_carries_what_acting_needs_and_no_more():
+    agent, learner, rollout = one_rollout(config=replace(CONFIG, normalize_observations=True))
+    obs = View(rollout.obs[0])
+    np.testing.assert_array_equal(
+        agent.exploit(agent.policy(learner), obs), agent.exploit(learner, obs)
+    )
+    assert agent.policy(learner).net.critic is None
+    assert agent.policy(learner).optimizer is None

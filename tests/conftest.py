@@ -1,0 +1,17 @@
+"""Settings for every test: strict shapes, several host devices, compiled programs kept between runs."""
+
+import jax
+import pytest
+
+from proxima.train.devices import use_compilation_cache
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_num_cpu_devices", 4)
+use_compilation_cache()
+
+
+@pytest.fixture
+def workdir(tmp_path, monkeypatch):
+    """An empty working directory: runs, stores and plots of a test go there."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

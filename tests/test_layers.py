@@ -1,0 +1,103 @@
+"""Who may import whom: walks the imports of every file and fails on a breach."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "proxima"
+
+# A layer may import itself and what is listed. `train.config` and the like are parts of their layer.
+ALLOWED = {
+    "core": set(),
+    "nets": {"core"},
+    "algorithms": {"nets", "core"},
+    "domains": {"nets", "core"},
+    "train": {"core"},
+    "track": {"core"},
+    "report": {"core"},
+    "scenario": {"algorithms", "core", "domains", "nets", "track", "train", "yaml"},
+    "yaml": {"core"},
+    "build": {"algorithms", "core", "domains", "nets", "scenario", "train"},
+    "experiment": {"build", "core", "report", "scenario", "track", "train"},
+    "cli": {"build", "core", "experiment", "scenario", "track", "train"},
+    "__init__": {"core", "experiment", "scenario"},
+}
+
+# A library may be imported in these files only.
+FENCES = {
+    "mlflow": {"track"},
+    "typer": {"cli"},
+    "click": {"cli"},
+    "pydantic": {"scenario"},
+    "ruamel": {"yaml"},
+    "gymnax": {"domains/control/gymnax"},
+    "gymnasium": {"domains/control/gymnasium"},
+    "matplotlib": {"report"},
+    "PIL": {"report"},
+    "rich": {"cli"},
+    "polars": {"domains/trading", "report"},
+    "ray": {"experiment"},
+    "optuna": {"experiment"},
+    "pickle": set(),
+    "torch": set(),
+}
+
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def imports_of(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def layer_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return parts[0]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_layers(path):
+    layer = layer_of(path)
+    for name in imports_of(path):
+        if name.startswith("proxima."):
+            used = name.split(".")[1]
+            if used in ALLOWED:
+                assert used == layer or used in ALLOWED[layer], f"{layer} must not import {name}"
+        library = name.split(".")[0]
+        place = str(path.relative_to(SOURCE).with_suffix(""))
+        if library in FENCES:
+            fits = any(place == f or place.startswith(f + "/") for f in FENCES[library])
+            assert fits, f"{library} may not be imported in {place}"
+
+
+def test_no_domain_imports_another():
+    for path in (SOURCE / "domains").rglob("*.py"):
+        own = path.relative_to(SOURCE / "domains").parts[0]
+        for name in imports_of(path):
+            if name.startswith("proxima.domains."):
+                assert name.split(".")[2] == own, f"{path}: {name}"
+
+
+def test_jit_appears_in_train_and_at_the_export_edge_only():
+    for path in FILES:
+        if "jax.jit" in path.read_text():
+            assert layer_of(path) in {"train", "track"}, f"{path}: jit belongs in train/"
+
+
+def test_no_callbacks_in_compiled_code():
+    for path in FILES:
+        text = path.read_text()
+        for word in ("io_callback", "pure_callback", "debug.callback", "debug.print"):
+            assert word not in text, f"{path}: {word}"
+
+
+def test_no_misnamed_files():
+    for path in FILES:
+        assert path.stem not in {"utils", "helpers", "common", "misc", "base"}
