@@ -216,6 +216,9 @@ PICTURES = {
     "curve": lambda path: plots.learning_curve(path, metric_rows(20), target=40),
     "curve of one row": lambda path: plots.learning_curve(path, metric_rows(1)),
     "curve without rows": lambda path: plots.learning_curve(path, []),
+    "curve without returns": lambda path: plots.learning_curve(
+        path, [{"step": 10_000 * k, "loss/policy": 1e-7 * k} for k in range(1, 9)]
+    ),
     "curve of NaN": lambda path: plots.learning_curve(
         path, [{"step": 10, "episode/return": NAN, "loss/policy": NAN, "time/update_seconds": NAN}]
     ),
@@ -273,6 +276,27 @@ def test_pictures_are_written_and_not_blank(name, tmp_path):
 )
 def test_numbers_read_well(value, text):
     assert plots.number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "most", "names"),
+    [
+        (0, 60_000, 3, ["0", "20k", "40k", "60k"]),
+        (0, 1_300_000, 4, ["0", "0.5M", "1.0M"]),
+        (-0.0071, 0.0051, 4, ["−0.005", "0", "0.005"]),
+        (-1650, 20, 4, ["−1,500", "−1,000", "−500", "0"]),
+        (0, 4.2e-6, 3, ["0", "2e−6", "4e−6"]),
+        (0, 3e20, 3, ["0", "1e20", "2e20", "3e20"]),
+    ],
+)
+def test_scales_are_round_and_read_well(low, high, most, names):
+    assert style.scale(low, high, most).names == names
+
+
+def test_span_leaves_room_also_around_one_number():
+    assert style.span([0.0, 100.0, NAN]) == (-5.0, 105.0)
+    assert style.span([500.0, 500.0 + 1e-9]) == pytest.approx((475.0, 525.0))
+    assert style.span([]) == (0.0, 1.0)
 
 
 def test_series_skips_what_was_not_recorded():

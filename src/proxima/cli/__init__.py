@@ -50,7 +50,9 @@ def experiment(
 
 @app.command()
 def scenarios(
-    name: Annotated[str | None, typer.Argument(help="Show this scenario in full.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Show this scenario in full.")
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """List the shipped scenarios, or show one."""
@@ -61,7 +63,9 @@ def scenarios(
 
 @app.command()
 def evaluate(
-    run: Annotated[str, typer.Argument(help="An experiment, a run, a trial or a checkpoint.")],
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="An experiment, a run, a trial or a checkpoint.")
+    ],
     episodes: Annotated[int, typer.Option(help="Episodes per policy.", min=1)] = 100,
     film: Annotated[
         Path | None, typer.Option(help="Draw a GIF of the trained policy here.")
@@ -78,7 +82,9 @@ def evaluate(
 
 @app.command()
 def resume(
-    run: Annotated[str, typer.Argument(help="An experiment (its latest run) or a run id.")],
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="An experiment (its latest run) or a run id.")
+    ],
     output: Output = "logs",
     json: Json = False,
     debug: Debug = False,
@@ -91,7 +97,9 @@ def resume(
 
 @app.command()
 def compare(
-    runs: Annotated[list[str], typer.Argument(help="Two or more experiments or run ids.")],
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="Two or more experiments or run ids.")
+    ],
     plot: Annotated[Path, typer.Option(help="Where to draw the comparison.")] = Path(
         "comparison.png"
     ),
@@ -132,28 +140,19 @@ def schema() -> None:
 def main() -> Any:
     """Run the command line; a user's mistake is a message and exit 1, Ctrl-C is exit 130."""
     try:
-        app(standalone_mode=False)
-    except typer.Exit as leaving:
-        sys.exit(leaving.exit_code)
-    except typer.Abort:
-        sys.exit(130)
+        app()  # leaves by itself at the end, after wrong usage (2) and after Ctrl-C (130)
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:
+        if "--debug" in sys.argv:
+            raise
         sys.exit(_explain(error))
 
 
 def _explain(error: Exception) -> int:
-    """Say an error in words and return the exit code; with --debug, show where it came from."""
-    import click
-
+    """Say an error in words and return the exit code."""
     from proxima.core.errors import ProximaError
 
-    if "--debug" in sys.argv:
-        raise error
-    if isinstance(error, click.ClickException):
-        error.show()
-        return error.exit_code
     if isinstance(error, ProximaError):
         print(f"Error: {error}", file=sys.stderr)
         return 1

@@ -32,7 +32,11 @@ def run_experiment(
     from proxima.experiment.run import run_multiple_experiments
 
     console = Console(stderr=json)
-    summary = run_multiple_experiments(loaded, display=live_display(console, loaded))
+    display = live_display(console, loaded)
+    try:
+        summary = run_multiple_experiments(loaded, display=display)
+    finally:
+        display.close()
     _show(console, summary, json, print_summary)
 
 
@@ -45,7 +49,10 @@ def run_resume(reference: str, output: str, json: bool) -> None:
     files = find_run(reference, output)
     console = Console(stderr=json)
     display = live_display(console, load_scenario(files))
-    summary = resume_experiment(str(files.root), display=display)
+    try:
+        summary = resume_experiment(str(files.root), display=display)
+    finally:
+        display.close()
     _show(console, summary, json, print_summary)
 
 
@@ -80,3 +87,8 @@ def _show(console: Console, summary: dict[str, Any], json: bool, print_summary: 
         print(json_module.dumps(summary, indent=2))
     else:
         print_summary(console, summary)
+    if all(result["stopped"] == "nan" for result in summary["trials"]):
+        raise ProximaError(
+            "no trial came through: the loss of every one stopped being a number; their last good "
+            f"states are in {summary['paths']['run']}; try a lower algorithm.learning_rate"
+        )

@@ -3,6 +3,7 @@
 create or find the run's directory → build → [restore] → train, recording once per chunk → finish
 """
 
+import shlex
 import signal
 import threading
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +32,7 @@ from proxima.experiment.files import (
 )
 from proxima.experiment.finish import finish_run
 from proxima.scenario import Scenario, dump, from_mapping, parse, to_mapping
-from proxima.track.tracker import RunIds, Tracker, connect
+from proxima.track.tracker import RunIds, Status, Tracker, connect
 from proxima.train import checkpoint
 from proxima.train.convergence import Convergence
 from proxima.train.loop import Book, ChunkReport, Observer, Progress, fresh_progress, train
@@ -65,9 +67,10 @@ def run_multiple_experiments(
     scenario: Scenario, *, callback: Callback | None = None, display: Display | None = None
 ) -> dict[str, Any]:
     """All trials of a scenario side by side; returns what summary.json holds."""
+    built = _build(scenario)  # first: a scenario that cannot be built leaves no run behind
     files = create_run(scenario.output_directory, scenario.name, scenario.trials)
     files.scenario.write_text(dump(scenario))
-    return _run(scenario, files, None, callback, display or silent())
+    return _run(scenario, built, files, None, callback, display or silent())
 
 
 def run_single_experiment(
@@ -96,7 +99,7 @@ def resume_experiment(
         (display or silent()).say(f"{files.root} is finished; there is nothing to resume.")
         return read_json(files.summary)
     scenario = load_scenario(files)
-    return _run(scenario, files, info, callback, display or silent())
+    return _run(scenario, _build(scenario), files, info, callback, display or silent())
 
 
 def load_scenario(files: RunFiles) -> Scenario:
@@ -105,17 +108,22 @@ def load_scenario(files: RunFiles) -> Scenario:
     return from_mapping(parse(files.scenario.read_text(), source), source)
 
 
+def _build(scenario: Scenario) -> Built:
+    from proxima.train.devices import prepare_host, use_compilation_cache
+
+    prepare_host(scenario.trials, scenario.training.threads)
+    use_compilation_cache()
+    return build(scenario)
+
+
 def _run(
     scenario: Scenario,
+    built: Built,
     files: RunFiles,
     resumed: Mapping[str, Any] | None,
     callback: Callback | None,
     display: Display,
 ) -> dict[str, Any]:
-    from proxima.train.devices import prepare_host, use_compilation_cache
-
-    prepare_host(scenario.trials, scenario.training.threads)
-    use_compilation_cache()
     info = dict(resumed or _new_info(scenario, files)) | {"status": "running"}
     write_json(files.info, info)
     link_latest(files, scenario.trials)
@@ -130,17 +138,35 @@ def _run(
         warn=display.say,
     )
     try:
-        built = build(scenario)
         run = Run(scenario, files, built, tracker, display)
-        summary, status = _train_and_finish(run, info, seeds, resumed is not None, callback)
+        return _train_and_finish(run, info, seeds, resumed is not None, callback)
     except BaseException as error:
-        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        status: Status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         display.close()
+        _say_how_to_go_on(files, scenario.trials, status, display)
         outcome = tracker.finish([status] * scenario.trials, status)
-        info |= {"status": status, "mlflow_run_id": outcome.run_id}
-        write_json(files.info, info)
+        if outcome.run_id is not None:
+            info |= {
+                "mlflow_run_id": outcome.run_id,
+                "mlflow_children": list(outcome.child_run_ids),
+            }
+        write_json(files.info, info | {"status": status})
         raise
-    return summary
+    finally:
+        built.program.close()
+
+
+def _say_how_to_go_on(files: RunFiles, trials: int, status: Status, display: Display) -> None:
+    """What is saved of a run that ends early, and the command that goes on with it."""
+    step = checkpoint.common_step([files.trial(k) for k in range(trials)])
+    if status == "failed" and step is None:
+        return  # a second try would fail as the first did
+    output = files.experiment.parent
+    elsewhere = output.resolve() != Path("logs").resolve()
+    where = f" --output {shlex.quote(str(output))}" if elsewhere else ""
+    display.say(
+        f"Stopped. Saved at step {step or 0:,}. To go on:  proxima resume {files.run_id}{where}"
+    )
 
 
 def _new_info(scenario: Scenario, files: RunFiles) -> dict[str, Any]:
@@ -164,7 +190,7 @@ def _tracked_before(info: Mapping[str, Any]) -> RunIds | None:
 
 def _train_and_finish(
     run: Run, info: dict[str, Any], seeds: list[int], resuming: bool, callback: Callback | None
-) -> tuple[dict[str, Any], str]:
+) -> dict[str, Any]:
     """Train to the end or to an interruption, and write down what came of it."""
     program = run.built.program
     states = program.init(seeds)
@@ -191,14 +217,15 @@ def _train_and_finish(
         stopped_early = progress.active.any()
     _note_progress(run, info, training_seconds())
     if stopped_early:
-        return _interrupted(run, info, states, progress)
+        if program.exact_anywhere:
+            save_states(run, states, progress)
+        raise KeyboardInterrupt
     if any(book.stopped == "callback" for book in progress.books):
         save_states(run, states, progress)
     times = {"compile_seconds": started - compiling, "training_seconds": training_seconds()}
     summary = finish_run(run, states, progress, info, times)
-    program.close()
     run.display.close()
-    return summary, "finished"
+    return summary
 
 
 def _note_progress(run: Run, info: dict[str, Any], seconds: float) -> None:
@@ -207,19 +234,6 @@ def _note_progress(run: Run, info: dict[str, Any], seconds: float) -> None:
         info |= {"mlflow_run_id": ids.parent, "mlflow_children": list(ids.children)}
     info["training_seconds"] = seconds
     write_json(run.files.info, info)
-
-
-def _interrupted(run: Run, info: dict[str, Any], states: TrainState, progress: Progress):
-    """Save what can be saved exactly, say how to go on, and leave as Ctrl-C leaves."""
-    if run.built.program.exact_anywhere:
-        save_states(run, states, progress)
-    run.built.program.close()
-    run.display.close()
-    steps = checkpoint.common_step([run.files.trial(k) for k in range(len(progress.books))])
-    run.display.say(
-        f"Stopped. Saved at step {steps or 0:,}. To go on:  proxima resume {run.files.run_id}"
-    )
-    raise KeyboardInterrupt
 
 
 def record(run: Run, report: ChunkReport) -> None:
@@ -240,8 +254,9 @@ def record(run: Run, report: ChunkReport) -> None:
         run.tracker.log_metrics(trial, book.steps, row)
         if book.stopped == "nan":
             run.display.say(
-                f"Trial {trial}: the loss is no longer a number after step {book.nan_at_step:,}; the trial is "
-                f"stopped with its last good state, saved in {run.files.trial(trial) / 'checkpoints'}. "
+                f"Trial {trial}: the loss is no longer a number after step {book.nan_at_step:,}; "
+                "the trial is stopped with its last good state, saved in "
+                f"{run.files.trial(trial) / 'checkpoints'}. "
                 "A lower algorithm.learning_rate or algorithm.max_grad_norm usually helps."
             )
     if report.checkpoint_due:
@@ -290,6 +305,8 @@ def restore(run: Run, fresh: TrainState, progress: Progress) -> tuple[TrainState
     step = checkpoint.common_step(directories)
     if step is None:
         run.display.say("No checkpoint yet: starting from the beginning.")
+        for directory in directories:
+            keep_rows_until(directory / "metrics.jsonl", 0)
         return fresh, progress
     lanes, books, chunks = [], [], 0
     for directory, template in zip(directories, checkpoint.split_trials(fresh), strict=True):

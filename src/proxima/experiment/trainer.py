@@ -27,30 +27,15 @@ class PPOTrainer:
     """Trains one PPO agent on a named environment.
 
     `env` is an environment's name ("CartPole-v1") or a Scenario; every other keyword is a setting by
-    its own name (`learning_rate=1e-3`, `max_steps=100_000`, `num_envs=8`), found in its section.
+    its own name (`max_episodes=1000`, `target_reward=195.0`, `learning_rate=1e-3`, `seed=7`), found in
+    its section. What is not named stays as it is in the scenario, or has its default.
     """
 
     def __init__(
-        self,
-        env: str | Scenario = "CartPole-v1",
-        *,
-        max_episodes: int | None = 1000,
-        target_reward: float | None = 195.0,
-        enable_mlflow: bool = False,
-        seed: int = 0,
-        **settings: Any,
+        self, env: str | Scenario = "CartPole-v1", *, enable_mlflow: bool = False, **settings: Any
     ) -> None:
         base = env if isinstance(env, Scenario) else _scenario_for(env)
-        self.scenario = with_settings(
-            base,
-            {
-                "max_episodes": max_episodes,
-                "target_reward": target_reward,
-                "enabled": enable_mlflow,
-                "seed": seed,
-            }
-            | settings,
-        )
+        self.scenario = with_settings(base, {"enabled": enable_mlflow} | settings)
         self.results: dict[str, Any] | None = None
 
     def train(self, callback: Callback | None = None) -> dict[str, Any]:

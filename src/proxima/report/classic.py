@@ -1,7 +1,7 @@
 """Drawings of the classic-control environments, from an observation alone.
 
-A drawing has two parts: a backdrop that never changes, and what moves. The backdrop is kept, so a
-film draws it once.
+A drawing has two parts: a backdrop that never changes, which a film draws once, and what moves,
+which is drawn in a window around it.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,35 +21,52 @@ SMOOTH = 2  # drawn this much larger, then reduced: edges without stairs
 PAPER, SOFT, RAIL = "#FFFFFF", "#D9D9D9", "#8C8C8C"
 
 
+class Pen(NamedTuple):
+    """What draws in a window, enlarged, and the window's corner."""
+
+    ink: Any
+    corner: tuple[int, int] = (0, 0)
+
+
 class Drawing(NamedTuple):
     """How an environment is drawn, and the observation that needs."""
 
     shape: tuple[int, ...]
-    backdrop: Callable[[Any], None]
-    moving: Callable[[Any, NDArray[np.float64], float], None]
+    backdrop: Callable[[Pen], None]
+    moving: Callable[[Pen, Sequence[float], float], None]
+    window: Callable[[Sequence[float]], tuple[float, float, float, float]]
+    """Left, top, right and bottom of all that moves."""
 
 
 def scene(env_name: str, observation: NDArray[Any], push: float) -> Any:
     """The image an observation shows, and the push from −1 (left, or clockwise) to 1 as an arrow."""
     from PIL import ImageDraw
 
-    image = _backdrop(env_name).copy()
+    drawing = DRAWINGS[env_name]
+    large, small = _backdrop(env_name)
+    image = small.copy()
     # a policy that diverged can drive an env to NaN; its film should show that, not end the run
-    finite = np.clip(np.nan_to_num(observation.astype(float)), -100, 100)
-    DRAWINGS[env_name].moving(ImageDraw.Draw(image), finite, push)
-    return image.reduce(SMOOTH)
-
-
-@cache
-def _backdrop(env_name: str) -> Any:
-    from PIL import Image, ImageDraw
-
-    image = Image.new("RGB", (WIDTH * SMOOTH, HEIGHT * SMOOTH), PAPER)
-    DRAWINGS[env_name].backdrop(ImageDraw.Draw(image))
+    seen = np.clip(np.nan_to_num(observation.astype(float)), -100, 100).tolist()
+    left, top, right, bottom = map(round, drawing.window(seen))
+    left, top, right, bottom = max(0, left), max(0, top), min(WIDTH, right), min(HEIGHT, bottom)
+    if left < right and top < bottom:
+        window = large.crop((SMOOTH * left, SMOOTH * top, SMOOTH * right, SMOOTH * bottom))
+        drawing.moving(Pen(ImageDraw.Draw(window), (left, top)), seen, push)
+        image.paste(window.reduce(SMOOTH), (left, top))
     return image
 
 
-def _rails(pen: Any) -> None:
+@cache
+def _backdrop(env_name: str) -> tuple[Any, Any]:
+    """The backdrop enlarged, and as it is shown."""
+    from PIL import Image, ImageDraw
+
+    image = Image.new("RGB", (WIDTH * SMOOTH, HEIGHT * SMOOTH), PAPER)
+    DRAWINGS[env_name].backdrop(Pen(ImageDraw.Draw(image)))
+    return image, image.reduce(SMOOTH)
+
+
+def _rails(pen: Pen) -> None:
     ground, scale = 190.0, WIDTH / 5.6  # the cart may go 2.4 to either side
     _line(pen, [(0, ground), (WIDTH, ground)], RAIL, 2)
     for edge in (-2.4, 2.4):
@@ -58,8 +75,8 @@ def _rails(pen: Any) -> None:
     _line(pen, [(WIDTH / 2, ground + 3), (WIDTH / 2, ground + 9)], RAIL, 2)
 
 
-def _cart_pole(pen: Any, observation: NDArray[np.float64], push: float) -> None:
-    position, _, angle, _ = observation.tolist()
+def _cart_pole(pen: Pen, observation: Sequence[float], push: float) -> None:
+    position, _, angle, _ = observation
     x, y = WIDTH / 2 + WIDTH / 5.6 * position, 177.0
     _box(pen, (x - 30, y - 12), (x + 30, y + 12), INK)
     tip = (x + 125 * sin(angle), y - 6 - 125 * cos(angle))
@@ -68,14 +85,14 @@ def _cart_pole(pen: Any, observation: NDArray[np.float64], push: float) -> None:
     _arrow(pen, (x + 36 * np.sign(push), y), 40 * push)
 
 
-def _dial(pen: Any) -> None:
+def _dial(pen: Pen) -> None:
     x, y = WIDTH / 2, HEIGHT / 2
     _ring(pen, (x, y), 108, SOFT)
     _line(pen, [(x, y - 104), (x, y - 112)], GREEN, 4)
 
 
-def _pendulum(pen: Any, observation: NDArray[np.float64], push: float) -> None:
-    upward, leftward, _ = observation.tolist()  # the angle grows anticlockwise from upright
+def _pendulum(pen: Pen, observation: Sequence[float], push: float) -> None:
+    upward, leftward, _ = observation  # the angle grows anticlockwise from upright
     x, y = WIDTH / 2, HEIGHT / 2
     _line(pen, [(x, y), (x - 95 * leftward, y - 95 * upward)], VERMILLION, 16)
     _disc(pen, (x, y), 5, INK)
@@ -85,13 +102,13 @@ def _pendulum(pen: Any, observation: NDArray[np.float64], push: float) -> None:
 LINK = 58.0  # of the acrobot, in pixels
 
 
-def _goal_line(pen: Any) -> None:
+def _goal_line(pen: Pen) -> None:
     height = HEIGHT / 2 - LINK
     _line(pen, [(50, height), (WIDTH - 50, height)], GREEN, 2)  # the tip has to cross it
 
 
-def _acrobot(pen: Any, observation: NDArray[np.float64], push: float) -> None:
-    cos1, sin1, cos2, sin2 = observation[:4].tolist()
+def _acrobot(pen: Pen, observation: Sequence[float], push: float) -> None:
+    cos1, sin1, cos2, sin2 = observation[:4]
     x, y = WIDTH / 2, HEIGHT / 2
     elbow = (x + LINK * sin1, y + LINK * cos1)
     tip = (
@@ -115,20 +132,20 @@ def _on_hill(position: float, lift: float = 0.0) -> Point:
     return x + lift * across, y - lift * up
 
 
-def _hill_to(goal: float) -> Callable[[Any], None]:
-    def hill(pen: Any) -> None:
+def _hill_to(goal: float) -> Callable[[Pen], None]:
+    def hill(pen: Pen) -> None:
         crest = [_on_hill(position) for position in np.linspace(-1.3, 0.7, 90)]  # past both edges
-        pen.polygon(_scaled([(-20, HEIGHT), *crest, (WIDTH + 20, HEIGHT)]), fill="#EEEEEE")
+        pen.ink.polygon(_scaled(pen, [(-20, HEIGHT), *crest, (WIDTH + 20, HEIGHT)]), fill="#EEEEEE")
         _line(pen, crest, RAIL, 3)
         x, y = _on_hill(goal)
         _line(pen, [(x, y), (x, y - 34)], INK, 2)
-        pen.polygon(_scaled([(x, y - 34), (x - 18, y - 28), (x, y - 22)]), fill=GREEN)
+        pen.ink.polygon(_scaled(pen, [(x, y - 34), (x - 18, y - 28), (x, y - 22)]), fill=GREEN)
 
     return hill
 
 
-def _car(pen: Any, observation: NDArray[np.float64], push: float) -> None:
-    position = float(observation[0])
+def _car(pen: Pen, observation: Sequence[float], push: float) -> None:
+    position = observation[0]
     _line(pen, [_on_hill(position - 0.07, 12), _on_hill(position + 0.07, 12)], BLUE, 13)
     for wheel in (-0.055, 0.055):
         _disc(pen, _on_hill(position + wheel, 5), 6, INK)
@@ -136,41 +153,59 @@ def _car(pen: Any, observation: NDArray[np.float64], push: float) -> None:
     _arrow(pen, (x, y - 24), 36 * push)
 
 
+def _around_cart(observation: Sequence[float]) -> tuple[float, float, float, float]:
+    x = WIDTH / 2 + WIDTH / 5.6 * observation[0]
+    return x - 132, 36, x + 132, 200
+
+
+def _around_middle(observation: Sequence[float]) -> tuple[float, float, float, float]:
+    x, y = WIDTH / 2, HEIGHT / 2
+    return x - 125, y - 125, x + 125, y + 125
+
+
+def _around_car(observation: Sequence[float]) -> tuple[float, float, float, float]:
+    x, y = _on_hill(observation[0], 12)
+    return x - 50, y - 50, x + 50, y + 50
+
+
 DRAWINGS = {
-    "CartPole-v1": Drawing((4,), _rails, _cart_pole),
-    "Pendulum-v1": Drawing((3,), _dial, _pendulum),
-    "Acrobot-v1": Drawing((6,), _goal_line, _acrobot),
-    "MountainCar-v0": Drawing((2,), _hill_to(0.5), _car),
-    "MountainCarContinuous-v0": Drawing((2,), _hill_to(0.45), _car),
+    "CartPole-v1": Drawing((4,), _rails, _cart_pole, _around_cart),
+    "Pendulum-v1": Drawing((3,), _dial, _pendulum, _around_middle),
+    "Acrobot-v1": Drawing((6,), _goal_line, _acrobot, _around_middle),
+    "MountainCar-v0": Drawing((2,), _hill_to(0.5), _car, _around_car),
+    "MountainCarContinuous-v0": Drawing((2,), _hill_to(0.45), _car, _around_car),
 }
 
 
-def _scaled(points: Sequence[Point]) -> list[Point]:
-    return [(SMOOTH * x, SMOOTH * y) for x, y in points]
+def _scaled(pen: Pen, points: Sequence[Point]) -> list[Point]:
+    left, top = pen.corner
+    return [(SMOOTH * (x - left), SMOOTH * (y - top)) for x, y in points]
 
 
-def _line(pen: Any, points: Sequence[Point], colour: str, width: float) -> None:
-    pen.line(_scaled(points), fill=colour, width=round(SMOOTH * width), joint="curve")
+def _line(pen: Pen, points: Sequence[Point], colour: str, width: float) -> None:
+    pen.ink.line(_scaled(pen, points), fill=colour, width=round(SMOOTH * width), joint="curve")
     if width >= 5:
         for end in (points[0], points[-1]):
             _disc(pen, end, width / 2, colour)
 
 
-def _box(pen: Any, corner: Point, opposite: Point, colour: str) -> None:
-    pen.rounded_rectangle(_scaled([corner, opposite]), radius=4 * SMOOTH, fill=colour)
+def _box(pen: Pen, corner: Point, opposite: Point, colour: str) -> None:
+    pen.ink.rounded_rectangle(_scaled(pen, [corner, opposite]), radius=4 * SMOOTH, fill=colour)
 
 
-def _disc(pen: Any, centre: Point, radius: float, colour: str) -> None:
+def _disc(pen: Pen, centre: Point, radius: float, colour: str) -> None:
     (x, y), r = centre, radius
-    pen.ellipse(_scaled([(x - r, y - r), (x + r, y + r)]), fill=colour)
+    pen.ink.ellipse(_scaled(pen, [(x - r, y - r), (x + r, y + r)]), fill=colour)
 
 
-def _ring(pen: Any, centre: Point, radius: float, colour: str) -> None:
+def _ring(pen: Pen, centre: Point, radius: float, colour: str) -> None:
     (x, y), r = centre, radius
-    pen.ellipse(_scaled([(x - r, y - r), (x + r, y + r)]), outline=colour, width=2 * SMOOTH)
+    pen.ink.ellipse(
+        _scaled(pen, [(x - r, y - r), (x + r, y + r)]), outline=colour, width=2 * SMOOTH
+    )
 
 
-def _arrow(pen: Any, start: Point, length: float) -> None:
+def _arrow(pen: Pen, start: Point, length: float) -> None:
     """A horizontal arrow, to the right for a positive length."""
     if abs(length) < 2:
         return
@@ -178,22 +213,22 @@ def _arrow(pen: Any, start: Point, length: float) -> None:
     head = np.sign(length) * 11
     _line(pen, [(x, y), (x + length - head / 2, y)], BLUE, 4)
     tip = [(x + length - head, y - 8), (x + length, y), (x + length - head, y + 8)]
-    pen.polygon(_scaled(tip), fill=BLUE)
+    pen.ink.polygon(_scaled(pen, tip), fill=BLUE)
 
 
-def _turn(pen: Any, centre: Point, torque: float) -> None:
+def _turn(pen: Pen, centre: Point, torque: float) -> None:
     """An arc whose arrow shows which way, anticlockwise if positive, and how strong."""
     if abs(torque) < 0.02:
         return
     (x, y), r = centre, 26.0
     angle = -pi / 2 - torque * 0.8 * pi  # of the arrow's end; y points down, so − is anticlockwise
     start, end = sorted((-pi / 2, angle))
-    box = _scaled([(x - r, y - r), (x + r, y + r)])
-    pen.arc(box, np.degrees(start), np.degrees(end), fill=INK, width=3 * SMOOTH)
+    box = _scaled(pen, [(x - r, y - r), (x + r, y + r)])
+    pen.ink.arc(box, np.degrees(start), np.degrees(end), fill=INK, width=3 * SMOOTH)
     ahead = -np.sign(torque) * 0.45
     tip = [
         (x + (r - 7) * cos(angle), y + (r - 7) * sin(angle)),
         (x + r * cos(angle + ahead), y + r * sin(angle + ahead)),
         (x + (r + 7) * cos(angle), y + (r + 7) * sin(angle)),
     ]
-    pen.polygon(_scaled(tip), fill=INK)
+    pen.ink.polygon(_scaled(pen, tip), fill=INK)

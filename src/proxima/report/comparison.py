@@ -19,6 +19,7 @@ from proxima.report.style import (
     INK,
     VERMILLION,
     WIDTH,
+    Box,
     Scale,
     add_axes,
     caption,
@@ -32,6 +33,7 @@ from proxima.report.style import (
     single_axes,
     steps_scale,
     strip,
+    write,
 )
 
 
@@ -134,9 +136,10 @@ def trials_table(
     edges = np.cumsum(widths) / widths.sum()
     height, below = 0.34 * (len(rows) + 1), 0.38 if note else 0.1
     figure = new_figure(height + below + 0.45)
-    axes = add_axes(figure, 0.1, below, WIDTH - 0.2, height)
+    box = Box(0.1, below, WIDTH - 0.2, height)
+    axes = add_axes(figure, box)
     axes.set(xlim=(0, 1), ylim=(len(rows) + 1, 0))
-    axes.set_title(title, loc="left", fontsize=12, color=INK, y=1.0, pad=6)
+    write(figure, box.left, below + height + 0.08, title, 12)
     for line in range(1, len(rows) + 1, 2):
         axes.axhspan(line, line + 1, color="#F2F2F2", linewidth=0)
     size = min(10.0, 900 / widths.sum())  # so that many columns still fit the width
@@ -243,7 +246,7 @@ def _finish(figure: Any, axes: Any, path: str | Path, title: str, target: float 
     """Add to curves what all pictures of curves have, and write them."""
     draw_target(axes, target)
     labels = ("environment steps", "greedy mean episode return")
-    frame(axes, title, *labels, x=steps_scale(axes))
+    frame(axes, title, *labels, x=steps_scale(axes.get_xlim()[1]))
     legend(axes)
     save(figure, path)
 

@@ -59,7 +59,7 @@ def film(
     actions: ArrayLike,
     rewards: ArrayLike,
     fps: int = 30,
-    max_frames: int = 250,
+    max_frames: int = 500,
 ) -> None:
     """Write an episode as a GIF captioned with step, return so far and action.
 
@@ -77,8 +77,8 @@ def film(
         for step in steps:
             action = taken[step] if step < len(taken) else None
             texts = (
-                f"step {step}",
-                f"return {returns[step]:,.1f}".replace("-", "−"),
+                f"{step:,}",
+                f"{returns[step]:,.1f}".replace("-", "−"),
                 "end" if action is None else _action_text(env_name, action),
             )
             yield _captioned(_scene(env_name, seen[step], action), texts)
@@ -208,14 +208,26 @@ def _action_text(env_name: str, action: NDArray[Any]) -> str:
 
 
 def _captioned(scene: Any, texts: Sequence[str]) -> Any:
-    """The scene with a line of words below."""
+    """The scene above step, return and action."""
+    from PIL import ImageDraw
+
+    image = _blank().copy()
+    image.paste(scene, (0, 0))
+    pen = ImageDraw.Draw(image)
+    for text, x in zip(texts, (57, 178, 276), strict=True):
+        pen.text((x, SCENE + STRIP / 2), text, fill=INK, font=_font(), anchor="lm")
+    return image
+
+
+@cache
+def _blank() -> Any:
+    """A frame with the words that all have."""
     from PIL import Image, ImageDraw
 
     image = Image.new("RGB", (WIDTH, HEIGHT), "#F2F2F2")
-    image.paste(scene, (0, 0))
     pen = ImageDraw.Draw(image)
-    for text, x in zip(texts, (14, 122, 276), strict=True):
-        pen.text((x, SCENE + STRIP / 2), text, fill=INK, font=_font(), anchor="lm")
+    for text, x in (("step", 52), ("return", 173)):
+        pen.text((x, SCENE + STRIP / 2), text, fill=INK, font=_font(), anchor="rm")
     return image
 
 

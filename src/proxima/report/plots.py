@@ -20,17 +20,23 @@ from proxima.report.style import (
     RIGHT,
     SKY,
     WIDTH,
+    Box,
     Scale,
     add_axes,
     draw_target,
     frame,
+    inches,
     legend,
     new_figure,
     number,
+    rule,
     save,
     scale,
+    span,
     steps_scale,
     strip,
+    stroke,
+    write,
 )
 
 PANELS = {
@@ -61,31 +67,26 @@ def learning_curve(
     tall, short, gap = 2.5, 1.1, 0.72
     below = 0.3 + lines * (short + 0.42) if lines else 0.0
     figure = new_figure(ABOVE + tall + BELOW + below)
-
-    axes = add_axes(figure, LEFT, below + BELOW, WIDTH - LEFT - RIGHT, tall)
+    axes = add_axes(figure, Box(LEFT, below + BELOW, WIDTH - LEFT - RIGHT, tall))
     _returns(axes, rows)
     draw_target(axes, target)
-    frame(axes, title, "environment steps", "mean episode return", x=steps_scale(axes))
+    last = 1.05 * max((row["step"] for row in rows), default=1)
+    x = steps_scale(last)
+    frame(axes, title, "environment steps", "mean episode return", x=x)
     legend(axes)
 
+    # the small panels are plain lines, for axes of their own would take most of the time
     width = (WIDTH - LEFT - RIGHT - gap * (COLUMNS - 1)) / COLUMNS
+    x = steps_scale(last, most=4.5)
     for place in range(count):
         line, column = divmod(place, COLUMNS)
         bottom = 0.3 + (lines - 1 - line) * (short + 0.42)
-        panel = add_axes(figure, LEFT + column * (width + gap), bottom, width, short)
+        box = Box(LEFT + column * (width + gap), bottom, width, short)
+        names = x.names if place + COLUMNS >= count else ()  # the panel below has the same
         if place < len(panels):
-            steps, values = series(rows, panels[place])
-            lone = "o" if len(steps) == 1 else None
-            panel.plot(steps, values, color=INK, linewidth=1.2, marker=lone, markersize=4)
-            name = PANELS[panels[place]]
+            _panel(figure, box, x._replace(names=names), rows, panels[place])
         else:
-            _time_split(panel, rows, times)
-            name = "seconds per chunk"
-        x = steps_scale(panel)
-        if place + COLUMNS < count:
-            x = x._replace(names=())  # the panel below has the same
-        frame(panel, name, x=x, size=8)
-        panel.set_title(name, loc="left", fontsize=9.5, color=INK, y=1.0, pad=4)
+            _time_split(figure, box, x._replace(names=names), rows, times)
     save(figure, path)
 
 
@@ -101,20 +102,13 @@ def reward_plot(
     shown = {name: found["returns"] for name, found in policies.items() if found is not None}
     height = 0.8 * len(shown)
     figure = new_figure(ABOVE + height + BELOW)
-    axes = add_axes(figure, LEFT, BELOW, WIDTH - LEFT - 1.6, height)
+    axes = add_axes(figure, Box(LEFT, BELOW, WIDTH - LEFT - 1.6, height))
     for row, (name, returns) in enumerate(shown.items()):
         colour = {"greedy": BLUE, "sampled": GREEN, "random": GREY}[name]
         strip(axes, row, returns, colour, vertical=False)
-        axes.text(
-            1.02,
-            row,
-            describe(returns),
-            transform=axes.get_yaxis_transform(),
-            va="center",
-            fontsize=9,
-            color=INK,
-        )
-    _widen(axes, [value for returns in shown.values() for value in returns])
+        middle = BELOW + height - 0.8 * (row + 0.5)
+        write(figure, WIDTH - 1.48, middle, describe(returns), va="center")
+    axes.set_xlim(span([value for returns in shown.values() for value in returns]))
     y = Scale(len(shown) - 0.5, -0.5, range(len(shown)), list(shown))
     frame(axes, title, "episode return  (dot: episode, box: quartiles, diamond: mean)", y=y)
     save(figure, path)
@@ -147,25 +141,24 @@ def action_plot(
     time = scale(-0.01 * len(array), 1.01 * max(len(array), 1), most=width / 0.6, whole=True)
     for row in range(rows):
         bottom = BELOW + short + gap + (rows - 1 - row) * (tall + gap)
-        over_time = add_axes(figure, left, bottom, width, tall)
-        histogram = add_axes(figure, left + width + gap, bottom, beside, tall)
+        over_time = add_axes(figure, Box(left, bottom, width, tall))
+        histogram = add_axes(figure, Box(left + width + gap, bottom, beside, tall))
         name = "action" if rows == 1 else f"action {row}"
         if action_kind == "discrete":
             y = _discrete_row(over_time, histogram, array[:, row].astype(int), lanes)
         else:
             name = name if labels is None else labels[row]
-            y = _continuous_row(over_time, histogram, array[:, row].astype(float), tall / 0.38)
+            y = _continuous_row(over_time, histogram, array[:, row].astype(float))
         frame(over_time, title if row == 0 else "", "", name, time._replace(names=()), y)
         share = scale(0.0, max(0.01, histogram.get_xlim()[1]), most=3)
         share = share._replace(names=[f"{100 * place:.3g} %" for place in share.places])
         heading = "share of steps" if row == 0 else ""
         frame(histogram, heading, x=share, y=y._replace(names=()))
-    returns = add_axes(figure, left, BELOW, width, short)
+    returns = add_axes(figure, Box(left, BELOW, width, short))
     returns.plot(np.arange(len(rewards)), np.cumsum(rewards), color=GREEN, linewidth=1.5)
     frame(returns, "", "step of the episode", "return so far", x=time)
     text = f"{len(rewards):,} steps\nreturn {number(rewards.sum())}"
-    place = ((left + width + gap) / WIDTH, (BELOW + short / 2) / figure.get_figheight())
-    figure.text(*place, text, va="center", color=INK)
+    write(figure, left + width + gap, BELOW + short / 2, text, 10, va="center")
     save(figure, path)
 
 
@@ -213,18 +206,46 @@ def _time_keys(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [key for key in parts if series(rows, key)[1].any()]
 
 
-def _time_split(axes: Any, rows: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> None:
-    edges = [0, *(row["step"] for row in rows)]
-    base = np.zeros(len(rows))
-    for place, key in enumerate(keys):
-        part = np.asarray([row.get(key) or 0.0 for row in rows], dtype=float)
-        name = key.removeprefix("time/").removesuffix("_seconds").replace("_", " ")
-        top = base + np.nan_to_num(part)
+def _panel(figure: Any, box: Box, x: Scale, rows: Sequence[Mapping[str, Any]], key: str) -> None:
+    steps, values = series(rows, key)
+    y = scale(*span(values), most=4)
+    rule(figure, box, x, y, PANELS[key], 8)
+    lone = "o" if len(steps) == 1 else None
+    across, up = inches(box, x, y, steps, values)
+    stroke(figure, across, up, color=INK, linewidth=1.2, marker=lone, markersize=4)
+
+
+def _time_split(
+    figure: Any, box: Box, x: Scale, rows: Sequence[Mapping[str, Any]], keys: Sequence[str]
+) -> None:
+    from matplotlib.patches import Polygon
+
+    edges = np.repeat([0, *(row["step"] for row in rows)], 2)[1:-1]  # each chunk's begin and end
+    parts = np.array([[row.get(key) or 0.0 for row in rows] for key in keys], dtype=float)
+    tops = np.cumsum(np.nan_to_num(parts), axis=0)
+    y = scale(0.0, 1.5 * tops.max(), most=4)  # with room for the names
+    rule(figure, box, x, y, "seconds per chunk", 8)
+    right = box.left + box.width
+    # the largest first: each later one hides all of it but its own part
+    for place in reversed(range(len(keys))):
+        name = keys[place].removeprefix("time/").removesuffix("_seconds").replace("_", " ")
         colour = COLOURS[place % len(COLOURS)]
-        axes.stairs(top, edges, baseline=base, fill=True, color=colour, linewidth=0, label=name)
-        base = top
-    axes.set_ylim(0, 1.5 * base.max())  # room for the names
-    legend(axes, fontsize=7, ncols=2, frameon=False, loc="upper right", handlelength=1)
+        outline = inches(box, x, y, edges, np.repeat(tops[place], 2))
+        corners = [(outline[0][0], box.bottom), *zip(*outline, strict=True)]
+        corners.append((outline[0][-1], box.bottom))
+        look = {"facecolor": colour, "transform": figure.dpi_scale_trans}
+        figure.add_artist(Polygon(corners, linewidth=0, zorder=0, **look))
+        write(
+            figure,
+            right,
+            box.bottom + 0.96 * box.height,
+            name,
+            8,
+            color=colour,
+            ha="right",
+            va="top",
+        )
+        right -= 8 * LETTER * (len(name) + 2)
 
 
 def _discrete_row(
@@ -238,24 +259,14 @@ def _discrete_row(
     histogram.barh(lanes, share, height=0.6, color=BLUE)
     names = [str(lane) for lane in lanes]
     names[:known] = list(labels or ())
-    return Scale(-0.6, len(lanes) - 0.4, lanes, names if len(lanes) <= 18 else ())
+    named = names if len(lanes) <= 18 else ()
+    return Scale(-0.6, len(lanes) - 0.4, lanes.tolist(), named)
 
 
-def _continuous_row(
-    over_time: Any, histogram: Any, actions: NDArray[np.float64], most: float
-) -> Scale:
+def _continuous_row(over_time: Any, histogram: Any, actions: NDArray[np.float64]) -> Scale:
     finite = actions[np.isfinite(actions)]
     over_time.plot(np.arange(len(actions)), actions, color=BLUE, linewidth=1.2)
     counts, edges = np.histogram(finite, bins=25)
     share = counts / max(len(finite), 1)
     histogram.stairs(share, edges, orientation="horizontal", fill=True, color=BLUE)
-    return scale(*histogram.get_ylim(), most=most)
-
-
-def _widen(axes: Any, values: ArrayLike) -> None:
-    """Leave room around the values, also where they are all one number."""
-    array = np.asarray(values, dtype=float)
-    array = array[np.isfinite(array)]
-    if len(array):
-        room = 0.06 * np.ptp(array) or max(1.0, 0.05 * abs(array[0]))
-        axes.set_xlim(array.min() - room, array.max() + room)
+    return scale(*span(finite), most=4)

@@ -86,8 +86,8 @@ def bootstrap_band(
         return None
     drawn = np.random.default_rng(seed).integers(count, size=(resamples, count))
     # one point at a time: all at once would hold resamples × trials × points numbers
-    points = [_percentiles(interquartile_mean(point[drawn], axis=1), level) for point in curves.T]
-    low, high = np.transpose(points)
+    points = [interquartile_mean(point[drawn], axis=1) for point in curves.T]
+    low, high = _percentiles(np.transpose(points), level)
     return low, high
 
 
@@ -137,7 +137,7 @@ def _mean_interval(
 
 def _percentiles(resampled: NDArray[np.float64], level: float) -> NDArray[np.float64]:
     tail = 50 * (1 - level)
-    return np.percentile(resampled, [tail, 100 - tail])
+    return np.percentile(resampled, [tail, 100 - tail], axis=0)
 
 
 def _strata(values: ArrayLike) -> list[NDArray[np.float64]]:

@@ -26,6 +26,15 @@ LEFT, RIGHT, ABOVE, BELOW = 0.78, 0.15, 0.36, 0.5
 LETTER = 0.0089  # width of a letter of size 1, in inches
 
 
+class Box(NamedTuple):
+    """A place in a figure, in inches."""
+
+    left: float
+    bottom: float
+    width: float
+    height: float
+
+
 class Scale(NamedTuple):
     """One direction of axes: what it spans and where it is named."""
 
@@ -42,18 +51,20 @@ def new_figure(height: float) -> Any:
     return Figure(figsize=(WIDTH, height), dpi=DOTS, facecolor="white")
 
 
-def add_axes(figure: Any, left: float, bottom: float, width: float, height: float) -> Any:
-    """Axes at a place in inches; `frame` draws what is around them once they are filled."""
+def add_axes(figure: Any, box: Box) -> Any:
+    """Axes to draw in; `frame` draws what is around them once they are filled."""
     tall = figure.get_figheight()
+    left, bottom, width, height = box
     axes = figure.add_axes((left / WIDTH, bottom / tall, width / WIDTH, height / tall))
     axes.set_axis_off()
+    axes.set_title("", y=1.0)  # keeps matplotlib from looking for a place, which costs ticks
     return axes
 
 
 def single_axes(figure: Any, bottom: float = BELOW) -> Any:
     """Axes that fill the figure above some room."""
     height = figure.get_figheight() - bottom - ABOVE
-    return add_axes(figure, LEFT, bottom, WIDTH - LEFT - RIGHT, height)
+    return add_axes(figure, Box(LEFT, bottom, WIDTH - LEFT - RIGHT, height))
 
 
 def save(figure: Any, path: str | Path) -> None:
@@ -74,47 +85,64 @@ def frame(
     y_label: str = "",
     x: Scale | None = None,
     y: Scale | None = None,
-    size: float = 9.0,
 ) -> None:
-    """Draw the scales of filled axes: few lines, left-bound title, labels in words.
-
-    A scale that is not given follows from what was drawn; one without names still has its grid.
-    """
-    width, height = _inches(axes)
-    x = scale(*axes.get_xlim(), most=width / 0.6) if x is None else x
-    y = scale(*axes.get_ylim(), most=max(4.0, height / 0.38)) if y is None else y
+    """Draw the scales around filled axes; one that is not given follows from what was drawn."""
+    box = _box(axes)
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    x = scale(left, right, most=box.width / 0.6) if x is None else x
+    y = scale(low, high, most=max(4.0, box.height / 0.38)) if y is None else y
     axes.set(xlim=(x.low, x.high), ylim=(y.low, y.high))
-    across, along = axes.get_xaxis_transform(), axes.get_yaxis_transform()
-    gap = np.array([0, 1, np.nan])  # a line per place, all in one stroke
-    grid = {"color": SOFT, "linewidth": 0.7, "zorder": 0.5}
-    _stroke(axes, np.repeat(x.places, 3), np.tile(gap, len(x.places)), across, grid)
-    _stroke(axes, np.tile(gap, len(y.places)), np.repeat(y.places, 3), along, grid)
-    edge = {"color": GREY, "linewidth": 0.8, "zorder": 2.5, "clip_on": False}
-    _stroke(axes, np.array([0, 0, 1]), np.array([1, 0, 0]), axes.transAxes, edge)
-
-    words = {"fontsize": size, "color": INK}
-    for place, name in zip(x.places, x.names, strict=False):
-        axes.text(place, -0.06 / height, name, words, transform=across, ha="center", va="top")
-    for place, name in zip(y.places, y.names, strict=False):
-        axes.text(
-            -0.07 / width, place, name, words, transform=along, ha="right", va="center_baseline"
-        )
-    words = {"fontsize": 10, "color": INK}
+    rule(axes.figure, box, x, y, title)
+    middle = (box.left + box.width / 2, box.bottom + box.height / 2)
     if x_label:
-        below = -(0.09 + 0.0155 * size) / height
-        axes.text(0.5, below, x_label, words, transform=axes.transAxes, ha="center", va="top")
+        write(axes.figure, middle[0], box.bottom - 0.23, x_label, 10, ha="center", va="top")
     if y_label:
-        longest = max(map(len, y.names), default=0)
-        beside = -(0.14 + LETTER * size * longest) / width
-        axes.text(
-            *(beside, 0.5, y_label, words),
-            transform=axes.transAxes,
-            rotation=90,
-            ha="right",
-            va="center",
-        )
-    # a given height also keeps matplotlib from looking for one, which makes ticks we do not use
-    axes.set_title(title, loc="left", fontsize=size + 3, color=INK, y=1.0, pad=6)
+        beside = box.left - 0.14 - 9 * LETTER * max(map(len, y.names), default=0)
+        look = {"rotation": 90, "ha": "right", "va": "center"}
+        write(axes.figure, beside, middle[1], y_label, 10, **look)
+
+
+def rule(figure: Any, box: Box, x: Scale, y: Scale, title: str, size: float = 9.0) -> None:
+    """Draw grid, edges, names of the places and a left-bound title of a box.
+
+    A scale without names still has its grid.
+    """
+    left, bottom, width, height = box
+    across, up = inches(box, x, y, x.places, y.places)
+    gap = np.array([0, 1, np.nan])  # a line per place, all in one stroke
+    grid = {"color": SOFT, "linewidth": 0.7, "zorder": -1}  # below the axes
+    stroke(figure, np.repeat(across, 3), np.tile(bottom + height * gap, len(across)), **grid)
+    stroke(figure, np.tile(left + width * gap, len(up)), np.repeat(up, 3), **grid)
+    corners = [left, left, left + width], [bottom + height, bottom, bottom]
+    stroke(figure, *corners, color=GREY, linewidth=0.8)
+    for place, name in zip(across, x.names, strict=False):
+        write(figure, place, bottom - 0.06, name, size, ha="center", va="top")
+    for place, name in zip(up, y.names, strict=False):
+        write(figure, left - 0.07, place, name, size, ha="right", va="center_baseline")
+    write(figure, left, bottom + height + 0.08, title, 1.2 * size if size < 9 else 12)
+
+
+def inches(
+    box: Box, x: Scale, y: Scale, across: ArrayLike, up: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Where in the figure values are that a box shows."""
+    right = (np.asarray(across, dtype=float) - x.low) / (x.high - x.low)
+    above = (np.asarray(up, dtype=float) - y.low) / (y.high - y.low)
+    return box.left + box.width * right, box.bottom + box.height * above
+
+
+def stroke(figure: Any, x: ArrayLike, y: ArrayLike, **look: Any) -> None:
+    """A line through places in inches."""
+    from matplotlib.lines import Line2D
+
+    figure.add_artist(Line2D(x, y, transform=figure.dpi_scale_trans, **look))
+
+
+def write(figure: Any, x: float, y: float, text: str, size: float = 9.0, **look: Any) -> None:
+    """Words at a place in inches."""
+    if text:
+        options = {"color": INK, "fontsize": size, "transform": figure.dpi_scale_trans} | look
+        figure.text(x, y, text, **options)
 
 
 def scale(low: float, high: float, most: float, whole: bool = False) -> Scale:
@@ -147,22 +175,34 @@ def spell(places: Sequence[float], step: float) -> list[str]:
     ]
 
 
-def steps_scale(axes: Any) -> Scale:
+def steps_scale(last: float, most: float = 10.0) -> Scale:
     """The scale of environment steps: from 0 on, in whole steps."""
-    return scale(0.0, axes.get_xlim()[1], most=_inches(axes)[0] / 0.6, whole=True)
+    return scale(0.0, last, most, whole=True)
+
+
+def span(values: ArrayLike) -> tuple[float, float]:
+    """The least and greatest finite value with a little room, also where they are one number."""
+    array = np.asarray(values, dtype=float)
+    array = array[np.isfinite(array)]
+    if not len(array):
+        return 0.0, 1.0
+    low, high = float(array.min()), float(array.max())
+    size = max(abs(low), abs(high))
+    # rounding errors are not worth a scale of their own
+    room = 0.05 * (high - low) if high - low > 1e-4 * size else 0.05 * (size or 1.0)
+    return low - room, high + room
 
 
 def legend(axes: Any, **options: Any) -> None:
     """Name what was drawn, where there is room."""
     if axes.get_legend_handles_labels()[0]:
         look = {"loc": "best", "fontsize": 9, "framealpha": 0.9, "edgecolor": "none"}
-        axes.legend(**look | options)
+        axes.legend(labelcolor=INK, **look | options)
 
 
 def caption(figure: Any, text: str) -> None:
     """Say below the axes how to read them."""
-    place = (0.12 / WIDTH, 0.1 / figure.get_figheight())
-    figure.text(*place, text, fontsize=8.5, color="#555555", va="bottom")
+    write(figure, 0.12, 0.1, text, 8.5, color="#555555", va="bottom")
 
 
 def draw_target(axes: Any, target: float | None) -> None:
@@ -219,15 +259,9 @@ def decimals(value: float) -> int:
     return 1 if abs(value) >= 10 else 2
 
 
-def _inches(axes: Any) -> tuple[float, float]:
-    box = axes.get_position()
-    return box.width * WIDTH, box.height * axes.figure.get_figheight()
-
-
-def _stroke(axes: Any, x: ArrayLike, y: ArrayLike, transform: Any, look: dict[str, Any]) -> None:
-    from matplotlib.lines import Line2D
-
-    axes.add_artist(Line2D(x, y, transform=transform, **look))  # does not touch the limits
+def _box(axes: Any) -> Box:
+    place, tall = axes.get_position(), axes.figure.get_figheight()
+    return Box(place.x0 * WIDTH, place.y0 * tall, place.width * WIDTH, place.height * tall)
 
 
 def _indexed(pixels: NDArray[np.uint8]) -> Any:

@@ -18,9 +18,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, NamedTuple, cast
 
 from proxima.track.messages import (
     Answer,
@@ -59,15 +59,15 @@ def start_writer(plan: Plan, register: bool, warn: Callable[[str], None]) -> Tra
     def log_metrics(trial: int | None, step: int, metrics: Mapping[str, float]) -> None:
         # Made plain floats now: an array may be donated to the next chunk before it is sent.
         values = {name: float(value) for name, value in metrics.items()}
-        process.put(Metrics(trial, int(step), time.time_ns() // 1_000_000, values))
+        process.put(Metrics(number(trial), int(step), time.time_ns() // 1_000_000, values))
 
     def log_artifacts(trial: int | None, path: Path, artifact_path: str | None) -> None:
-        process.put(Artifacts(trial, str(Path(path).absolute()), artifact_path))
+        process.put(Artifacts(number(trial), str(Path(path).absolute()), artifact_path))
 
     def register_policy(trial: int, directory: Path, metrics: Mapping[str, float]) -> None:
         if register:
             tags = {name: str(value) for name, value in metrics.items()}
-            process.put(Registration(trial, str(Path(directory).absolute()), tags))
+            process.put(Registration(int(trial), str(Path(directory).absolute()), tags))
 
     return Tracker(
         log_metrics=log_metrics,
@@ -77,6 +77,20 @@ def start_writer(plan: Plan, register: bool, warn: Callable[[str], None]) -> Tra
         finish=process.finish,
         ids=lambda: process.ids,
     )
+
+
+def number(trial: int | None) -> int | None:
+    """The trial as JSON knows it, also where it came from an array."""
+    return None if trial is None else int(trial)
+
+
+class Started(NamedTuple):
+    """A process with the ends of its pipes, unbuffered, and the file its stderr goes to."""
+
+    process: subprocess.Popen[bytes]
+    commands: io.FileIO
+    answers: io.FileIO
+    stderr: IO[bytes]
 
 
 class WriterProcess:
@@ -96,8 +110,7 @@ class WriterProcess:
             target=self._listen, name="tracking-listener", daemon=True
         )
         try:
-            self._stderr = tempfile.TemporaryFile()  # noqa: SIM115, closed by the listener
-            self._process = start(self._stderr)
+            self._started = start()
         except Exception as error:  # a run goes on without tracking whatever the reason
             self._fail(explain_failure(plan.uri, f"its process could not be started ({error})"))
             return
@@ -119,7 +132,7 @@ class WriterProcess:
         if self._listener.is_alive():
             reason = f"nothing was written for {STALLED_SECONDS} seconds"
             self._fail(explain_failure(self._uri, reason))
-            self._process.kill()
+            self._started.process.kill()
             self._listener.join(EXIT_SECONDS)
         atexit.unregister(self._hand_over)
         parent, children = self.ids or (None, ())
@@ -133,22 +146,22 @@ class WriterProcess:
     def _send(self) -> None:
         with suppress(OSError):  # the process has ended, which the listener tells
             while (message := self._queue.get()) is not None:
-                write_all(self._process.stdin, encode(message))
+                write_all(self._started.commands, encode(message))
                 if isinstance(message, Finish):
                     break
         with suppress(OSError):
-            self._process.stdin.close()
+            self._started.commands.close()
 
     def _listen(self) -> None:
-        with io.BufferedReader(self._process.stdout) as lines:
+        with io.BufferedReader(self._started.answers) as lines:
             for line in lines:
                 self._last_progress = time.monotonic()
                 if line.endswith(b"\n"):  # or the process was killed while it wrote
                     self._heed(decode(line))
-        code = self._process.wait()
-        with self._stderr:
+        code = self._started.process.wait()
+        with self._started.stderr as stderr:
             if not self._finished:
-                reason = f"the tracking process ended {how(code)}{last_words(self._stderr)}"
+                reason = f"the tracking process ended {how(code)}{last_words(stderr)}"
                 self._fail(explain_failure(self._uri, reason))
         self._queue.put(None)
 
@@ -182,22 +195,28 @@ class WriterProcess:
             self._warn(message)
 
 
-def start(stderr: IO[bytes]) -> subprocess.Popen[bytes]:
-    """The tracking process, in a session of its own where the terminal's Ctrl-C does not reach."""
+def start() -> Started:
+    """The tracking process, in a session of its own where no Ctrl-C reaches it."""
     # It finds the modules this process finds, in the same order, and (-P) no others.
     where = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "proxima.track.writer"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=stderr,  # a file: it never fills up, and outlives this process
-        bufsize=0,
-        env=ENVIRONMENT | os.environ | {"PYTHONPATH": where},
-        start_new_session=True,
-    )
+    with ExitStack() as on_failure:
+        # A file, because it never fills up and outlives this process.
+        stderr = on_failure.enter_context(tempfile.TemporaryFile())
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "proxima.track.writer"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            bufsize=0,
+            env=ENVIRONMENT | os.environ | {"PYTHONPATH": where},
+            start_new_session=True,
+        )
+        on_failure.pop_all()
+    pipes = cast(io.FileIO, process.stdin), cast(io.FileIO, process.stdout)
+    return Started(process, *pipes, stderr)
 
 
-def write_all(pipe: Any, content: bytes) -> None:
+def write_all(pipe: io.FileIO, content: bytes) -> None:
     """Write to an unbuffered pipe, which may take less than it is given."""
     rest = memoryview(content)
     while rest:

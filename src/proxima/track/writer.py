@@ -44,7 +44,7 @@ from proxima.track.store import explain_failure
 from proxima.track.tracker import STALLED_SECONDS
 
 MAX_TAKEN = 1000  # messages between two signs of progress
-LAST_LINES_SECONDS = 5  # for the receiver to read what a dead parent left in the pipe
+LAST_LINES_SECONDS = 2  # for the receiver to read what a dead parent left in the pipe
 
 Inbox = queue.SimpleQueue[Work]
 

@@ -43,7 +43,7 @@ class Collector(eqx.Module):
         """The actors afterwards, the rollout (T, B, ...), and sums over the episodes that ended."""
         env_keys = jax.vmap(lambda env_key: jax.random.split(env_key, (self.steps, 2)))(key.env)
         env_keys = jnp.swapaxes(env_keys, 0, 1)  # (T, B, 2): one to step and one to reset
-        # Every step might end an episode: a reset for each, drawn at once, is cheaper than drawing in the loop.
+        # Any step may end an episode: a reset for each, drawn at once, is cheaper than in the loop.
         resets = jax.vmap(jax.vmap(self.env.reset))(env_keys[:, :, 1])
         act_key = key.act
         if self.axis is not None:

@@ -20,7 +20,6 @@ from proxima.train.chunk import (
     make_mesh,
     over_trials,
     place,
-    shardings,
 )
 from proxima.train.collect import Collector
 from proxima.train.program import Evaluation, Policy, Program, Recording
@@ -34,7 +33,8 @@ def compiled_program(
     seed = jnp.uint32(experiment_seed)
 
     def init(seeds: list[int]) -> TrainState:
-        return _init(layout, agent, collector, np.asarray(seeds, np.uint32))
+        # Made on one device and then laid out: made in place, it would need the devices to talk.
+        return place(_init(agent, collector, np.asarray(seeds, np.uint32)), layout)
 
     def run(states: TrainState, active: np.ndarray, updates: int):
         states, sums = chunk(
@@ -76,16 +76,15 @@ def compiled_program(
     )
 
 
-@partial(jax.jit, static_argnames="layout")
-def _init(layout: Layout, agent: Agent, collector: Collector, seeds: Array) -> TrainState:
-    """Fresh states, one per seed, laid out on the devices."""
+@jax.jit
+def _init(agent: Agent, collector: Collector, seeds: Array) -> TrainState:
+    """Fresh states, one per seed."""
 
     def one(seed: Array) -> TrainState:
         keys = first_keys(seed, collector.num_envs)
         return TrainState(agent.init(keys.weights), collector.init(keys.resets), keys.streams)
 
-    states = jax.vmap(one)(seeds)
-    return jax.lax.with_sharding_constraint(states, shardings(states, layout))
+    return jax.vmap(one)(seeds)
 
 
 @partial(jax.jit, static_argnames=("layout", "policy"))

@@ -1,0 +1,251 @@
+"""Every speed line side by side: ours and the rival take turns in one go, medians and their ratio.
+
+    python benchmarks/run.py                 everything; about 10 minutes, and the rivals' installation once
+    python benchmarks/run.py large small     some of it
+
+Results, with machine and commit, go to benchmarks/results/. Nothing else should use the machine.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "peers"))
+import venvs
+
+
+class Line(NamedTuple):
+    """One line of the table: what is asked of both, and the ratio to reach."""
+
+    name: str
+    ours: tuple[str, ...]
+    peer: str
+    theirs: tuple[str, ...]
+    at_least: float
+
+
+LINES = {
+    "large": Line(
+        "64 envs × 128, one run",
+        ("--envs", "64", "--updates", "60"),
+        "rejax",
+        ("rejax_ppo.py", "--envs", "64", "--updates", "60"),
+        2.0,
+    ),
+    "small": Line(
+        "4 envs × 128, one run",
+        ("--envs", "4", "--updates", "500"),
+        "rejax",
+        ("rejax_ppo.py", "--envs", "4", "--updates", "500"),
+        1.3,
+    ),
+    "trials": Line(
+        "8 trials of 4 × 128, in sum",
+        ("--envs", "4", "--updates", "200", "--trials", "8"),
+        "rejax",
+        ("rejax_ppo.py", "--envs", "4", "--updates", "200", "--seeds", "8"),
+        3.3,
+    ),
+    "sb3": Line(
+        "8 envs × 128",
+        ("--envs", "8", "--updates", "400"),
+        "sb3",
+        ("sb3_ppo.py", "--envs", "8", "--updates", "20"),
+        30.0,
+    ),
+    "host": Line(
+        "Gymnasium CartPole, 8 envs × 128",
+        ("--envs", "8", "--updates", "40", "--host"),
+        "sb3",
+        ("sb3_ppo.py", "--envs", "8", "--updates", "20"),
+        2.0,
+    ),
+}
+
+
+def start(command: list[str]) -> subprocess.Popen:
+    """A benchmarked program that waits for its turn."""
+    return subprocess.Popen(
+        [*command, "--serve"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def ask(program: subprocess.Popen, line: str) -> dict[str, Any]:
+    """One line to the program, one answer."""
+    assert program.stdin and program.stdout
+    program.stdin.write(line + "\n")
+    program.stdin.flush()
+    answer = program.stdout.readline()
+    if not answer:
+        raise SystemExit(f"{' '.join(map(str, program.args))} ended without an answer")
+    return json.loads(answer)
+
+
+def side_by_side(line: Line, repeat: int) -> dict[str, Any]:
+    """Speeds of both, in turns, and the median of the ratios of neighbours."""
+    python = str(venvs.ensure(line.peer))
+    script, *theirs = line.theirs
+    programs = [
+        start([sys.executable, str(HERE / "ours.py"), *line.ours]),
+        start([python, str(HERE / "peers" / script), *theirs]),
+    ]
+    for program in programs:  # one after the other: compiling disturbs
+        ask(program, "ready")
+    speeds: list[list[float]] = [[], []]
+    for _ in range(repeat):
+        for place, program in enumerate(programs):
+            speeds[place].append(ask(program, "run")["steps_per_second"])
+    for program in programs:
+        assert program.stdin
+        program.stdin.write("quit\n")
+        program.stdin.close()
+        program.wait()
+    ratios = [ours / theirs for ours, theirs in zip(*speeds, strict=True)]
+    return {
+        "line": line.name,
+        "peer": line.peer,
+        "ours": statistics.median(speeds[0]),
+        "theirs": statistics.median(speeds[1]),
+        "ratio": statistics.median(ratios),
+        "ratios": ratios,
+        "at_least": line.at_least,
+        "reached": statistics.median(ratios) >= line.at_least,
+    }
+
+
+def solve(repeat: int) -> dict[str, Any]:
+    """Seconds from the command to a solved CartPole, tracked, against SB3's script of 100k steps."""
+    python = str(venvs.ensure("sb3"))
+    ours: list[dict[str, float]] = []
+    theirs: dict[str, list[float]] = {"default": [], "zoo": []}
+    with tempfile.TemporaryDirectory() as directory:
+        for _ in range(repeat + 1):  # the first fills the compilation cache
+            ours.append(time_to_solve(directory))
+    for _ in range(max(1, repeat // 2)):
+        run = subprocess.run(
+            [python, str(HERE / "peers" / "sb3_ppo.py"), "--solve", "--repeat", "1"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        for name, answer in json.loads(run.stdout.splitlines()[-1]).items():
+            theirs[name].append(answer["seconds_to_learnt"])
+    warm = statistics.median(each["solved"] for each in ours[1:])
+    whole = statistics.median(each["whole"] for each in ours[1:])
+    rival = {name: statistics.median(seconds) for name, seconds in theirs.items()}
+    return {
+        "line": "seconds from the command to CartPole solved, tracked",
+        "ours_to_solved": warm,
+        "ours_whole_command": whole,
+        "ours_cold": ours[0]["solved"],
+        "theirs": rival,
+        "ratio": {name: whole / seconds for name, seconds in rival.items()},
+        "at_most": 0.5,
+        "reached": all(whole / seconds <= 0.5 for seconds in rival.values()),
+    }
+
+
+def time_to_solve(directory: str) -> dict[str, float]:
+    """One `proxima experiment` of one trial: until its metrics show it solved, and until it ends."""
+    started_at, started = time.time(), time.perf_counter()
+    run = subprocess.run(
+        [
+            str(Path(sys.executable).parent / "proxima"), "experiment", "--scenario", "cartpole",
+            "--trials", "1", "--json",
+        ],
+        cwd=directory, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    whole = time.perf_counter() - started
+    summary = json.loads(run.stdout)
+    mean = summary["trials"][0]["evaluation"]["return_mean"]
+    if mean < 475:
+        raise SystemExit(f"CartPole was not solved: {mean}")
+    metrics = Path(directory) / summary["paths"]["run"] / "trial_0" / "metrics.jsonl"
+    return {"whole": whole, "solved": metrics.stat().st_mtime - started_at}
+
+
+def help_seconds(repeat: int) -> dict[str, Any]:
+    """Seconds that `proxima --help` takes."""
+    command = [str(Path(sys.executable).parent / "proxima"), "--help"]
+    seconds = []
+    for _ in range(repeat + 1):
+        started = time.perf_counter()
+        subprocess.run(command, capture_output=True, check=True)
+        seconds.append(time.perf_counter() - started)
+    found = statistics.median(seconds[1:])
+    return {
+        "line": "proxima --help, seconds",
+        "ours": found,
+        "at_most": 0.5,
+        "reached": found < 0.5,
+    }
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    import jax
+
+    model = "unknown"
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [row for row in cpuinfo.read_text().splitlines() if row.startswith("model name")]
+        model = names[0].split(":", 1)[1].strip() if names else model
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "commit": commit.stdout.strip(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def main() -> None:
+    """Measure what the command line asks for, print it, and write it down."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    everything = [*LINES, "solve", "help"]
+    parser.add_argument("lines", nargs="*", help=f"some of: {', '.join(everything)}")
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--no-write", action="store_true", help="print only")
+    options = parser.parse_args()
+    results = []
+    for name in options.lines or everything:
+        if name == "solve":
+            result = solve(options.repeat)
+        elif name == "help":
+            result = help_seconds(options.repeat)
+        else:
+            result = side_by_side(LINES[name], options.repeat)
+        print(json.dumps(result), flush=True)
+        results.append(result)
+    if not options.no_write:
+        about = machine()
+        target = HERE / "results" / f"{about['date'][:10]}-{about['commit']}.json"
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(json.dumps({"machine": about, "results": results}, indent=2) + "\n")
+        print(target.relative_to(HERE.parent))
+
+
+if __name__ == "__main__":
+    main()
