@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "peers"))
-import venvs
+import venvs  # noqa: E402
 
 
 class Line(NamedTuple):

@@ -60,7 +60,7 @@ def three(tmp_path_factory):
 
 
 def test_a_run_leaves_all_its_files(three):
-    summary, root = three
+    _, root = three
     experiment = root.parent.parent
     assert read(root / "run.json")["status"] == "finished"
     for trial in range(3):
@@ -184,7 +184,7 @@ def test_the_exported_policy_acts_as_the_agent_does_statistics_included(one):
     (template,) = checkpoint.split_trials(built.program.init([0]))
     state, _ = checkpoint.load(trial, template)
     learner = jax.tree.map(jnp.asarray, state.learner)
-    assert float(learner.obs_moments.count) >= 2048
+    assert float(learner.obs_moments.number) >= 2048
     assert np.abs(learner.obs_moments.mean).max() > 0
 
     scale = np.array([2.4, 3.0, 0.2, 3.0], np.float32)
@@ -309,7 +309,7 @@ def test_retention_counts_only_the_runs_own_checkpoints(tmp_path):
     settings = ("checkpoint.frequency=2", "checkpoint.keep=2", NEVER, "training.max_steps=640")
     _, first = run(tmp_path, *settings)
     before = sorted(path.name for path in (first / "trial_0" / "checkpoints").iterdir())
-    _, second = run(tmp_path, *settings)
+    run(tmp_path, *settings)
     assert sorted(path.name for path in (first / "trial_0" / "checkpoints").iterdir()) == before
     assert before == ["best", "last", "step_000000000512", "step_000000000640"]
 
@@ -353,12 +353,11 @@ def test_the_trainer_as_the_first_document_has_it(workdir, capsys):
     text = f"{eval_metrics['avg_reward']:.2f} ± {eval_metrics['std_reward']:.2f}"
     assert text == f"{np.mean(eval_metrics['returns']):.2f} ± {np.std(eval_metrics['returns']):.2f}"
     assert eval_metrics["returns"] == results["evaluation"]["returns"]
-    assert len(trainer.evaluate(num_episodes=6)["returns"]) == 6
     assert not (workdir / "mlflow.db").exists()
 
 
 def test_the_trainer_refuses_a_setting_it_does_not_know():
-    with pytest.raises(proxima.ProximaError, match="learning_rat.*did you mean learning_rate"):
+    with pytest.raises(proxima.ProximaError, match=r"learning_rat.*did you mean learning_rate"):
         proxima.PPOTrainer(learning_rat=1.0)
     with pytest.raises(proxima.ProximaError, match=r"gamma: 2.* is not allowed"):
         proxima.PPOTrainer(gamma=2.0)

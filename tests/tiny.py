@@ -10,11 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
 from proxima.scenario import Scenario, load
+
+# Started before any run can ask for another number of devices: where trials lie must not depend on
+# which tests came before.
+os.environ.setdefault("NPROC", "1")
+jax.devices()
 
 BUDGET = (
     "trials=1",

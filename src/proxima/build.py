@@ -49,13 +49,8 @@ def total_updates(scenario: Scenario) -> int | None:
     return -(-scenario.training.max_steps // scenario.algorithm.batch_size)
 
 
-def _agent(scenario: Scenario, spaces: tuple[Space, Space], axis: str | None) -> PPO:
+def _agent(scenario: Scenario, spaces: tuple[Box, Space], axis: str | None) -> PPO:
     observation_space, action_space = spaces
-    if not isinstance(observation_space, Box):
-        raise ProximaError(
-            f"env.name: {scenario.env.name} observes single integers; the nets here take arrays, "
-            "so wrap the environment with a one-hot observation"
-        )
     check_distribution(scenario.network, action_space, scenario.env.name)
     return ppo(
         scenario.algorithm,
@@ -70,12 +65,11 @@ def _agent(scenario: Scenario, spaces: tuple[Space, Space], axis: str | None) ->
 def check_distribution(network: NetworkConfig, space: Space, env_name: str) -> None:
     """An error in words where the distribution does not fit the actions."""
     kind, discrete = network.distribution, isinstance(space, Discrete)
+    if kind == "tanh_normal" and isinstance(space, Box) and not space.bounded:
+        raise ProximaError(
+            f"network.distribution: tanh_normal needs bounded actions, {env_name}'s are not; use normal"
+        )
     if kind == "auto" or (kind == "categorical") == discrete:
-        if kind == "tanh_normal" and not space.bounded:
-            raise ProximaError(
-                f"network.distribution: tanh_normal needs bounded actions, {env_name}'s are not; "
-                "use normal"
-            )
         return
     fitting = "categorical" if discrete else "normal or tanh_normal"
     actions = "discrete" if discrete else "continuous"
@@ -112,6 +106,11 @@ def _build_host(scenario: Scenario) -> Built:
     from proxima.train.host import host_program
 
     observation_space, action_space = spaces(scenario.env)
+    if not isinstance(observation_space, Box):
+        raise ProximaError(
+            f"env.name: {scenario.env.name} observes single integers and the nets take arrays; "
+            "wrap it with gymnasium.wrappers.FlattenObservation and register it under a new name"
+        )
     agent = _agent(scenario, (observation_space, action_space), None)
     program = host_program(
         agent,

@@ -169,7 +169,7 @@ def test_masked_rows_teach_nothing():
     clean, poisoned = (agent.update(learner, each, key)[0] for each in (rollout, poisoned))
     for one, other in zip(jax.tree.leaves(clean), jax.tree.leaves(poisoned), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-    assert clean.obs_moments.count == (~fake).sum()
+    assert clean.obs_moments.number == (~fake).sum()
 
 
 def test_advantages_are_normalised_per_minibatch_or_not_at_all():
@@ -209,12 +209,12 @@ def test_acting_and_learning_see_the_same_statistics():
     config = replace(CONFIG, normalize_observations=True, epochs_per_update=1, minibatch_size=128)
     agent, collector = make(BOTH, config)
     state, _ = run_updates(agent, collector, start(agent, collector), 3)
-    assert state.learner.obs_moments.count == 3 * 128
+    assert state.learner.obs_moments.number == 3 * 128
     _, use = split_streams(state.key)
     _, rollout, _ = collector(agent, state.learner, state.actors, use)
     learner, metrics = agent.update(state.learner, rollout, jax.random.key(0))
     assert metrics["train/approx_kl"] == pytest.approx(0.0, abs=1e-6)
-    assert learner.obs_moments.count == 4 * 128
+    assert learner.obs_moments.number == 4 * 128
 
 
 def test_reward_scaling_uses_the_deviation_of_discounted_returns():
@@ -248,4 +248,3 @@ def test_the_policy_carries_what_acting_needs_and_no_more():
         agent.exploit(agent.policy(learner), obs), agent.exploit(learner, obs)
     )
     assert agent.policy(learner).net.critic is None
-    assert agent.policy(learner).optimizer is None

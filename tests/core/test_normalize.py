@@ -15,7 +15,7 @@ def test_moments_of_batches_are_the_moments_of_all():
         moments = add_samples(moments, jnp.asarray(batch), jnp.asarray(mask))
         seen.append(batch[mask])
     everything = np.concatenate(seen)
-    assert moments.count == len(everything)
+    assert moments.number == len(everything)
     np.testing.assert_allclose(moments.mean, everything.mean(0), rtol=1e-4)
     np.testing.assert_allclose(moments.variance, everything.var(0), rtol=1e-4)
 

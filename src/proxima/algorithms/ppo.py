@@ -108,6 +108,13 @@ class Learner(NamedTuple):
     running_return: PerEnv | None  # the discounted sums behind return_moments
 
 
+class Policy(NamedTuple):
+    """Only what acting needs of a learner: what an exported policy carries."""
+
+    net: ActorCritic  # without its critic
+    obs_moments: Moments | None
+
+
 class Batch(NamedTuple):
     """What a gradient step needs of each sample."""
 
@@ -163,14 +170,14 @@ class PPO(eqx.Module):
         action = distribution.sample(noise)
         return action, distribution.log_prob(action)
 
-    def exploit(self, learner: Learner, view: View) -> Array:
+    def exploit(self, learner: Learner | Policy, view: View) -> Array:
         """The most probable actions."""
         return jax.vmap(learner.net.policy)(seen(learner, view.obs)).mode()
 
-    def policy(self, learner: Learner) -> Learner:
-        """Only what acting needs of the learner: what an exported policy carries."""
+    def policy(self, learner: Learner) -> Policy:
+        """The learner's policy, to be handed to `exploit` in its stead."""
         net = eqx.tree_at(lambda net: net.critic, learner.net, None)
-        return Learner(net, None, None, None, learner.obs_moments, None, None)
+        return Policy(net, learner.obs_moments)
 
     def update(
         self, learner: Learner, rollout: Transition, key: Array
@@ -192,7 +199,7 @@ class PPO(eqx.Module):
             running_return=running_return,
         )
         # After the update: acting, old log-probabilities and loss must see the same statistics.
-        if self.normalize_observations:
+        if learner.obs_moments is not None:
             moments = add_samples(learner.obs_moments, rollout.obs, rollout.mask, self.axis)
             learner = learner._replace(obs_moments=moments)
         variance_explained = mean_over(self.axis, variance_explained)
@@ -201,7 +208,7 @@ class PPO(eqx.Module):
     def _scaled_reward(
         self, learner: Learner, rollout: Transition
     ) -> tuple[Array, Moments | None, PerEnv | None]:
-        if not self.normalize_rewards:
+        if learner.return_moments is None or learner.running_return is None:
             return rollout.reward, None, None
         ended = rollout.terminated | rollout.truncated
         reward = jnp.where(rollout.mask, rollout.reward, 0.0)
@@ -300,21 +307,21 @@ def ppo(
 ) -> PPO:
     """The agent for the settings; `total_updates` is the budget an annealed learning rate ends with."""
     rate = config.learning_rate
-    numbers = Hyper(
-        learning_rate=rate,
-        final_learning_rate=0.0 if config.anneal_learning_rate else rate,
-        total_updates=total_updates or 1,
-        clip=config.clip_epsilon,
-        value_clip=config.value_clip_epsilon or 0.0,
-        gamma=config.gamma,
-        lam=config.gae_lambda,
-        entropy_coef=config.entropy_coef,
-        value_coef=config.value_coef,
-        max_grad_norm=config.max_grad_norm,
-        target_kl=config.target_kl or 0.0,
+    hyper = Hyper(
+        learning_rate=jnp.float32(rate),
+        final_learning_rate=jnp.float32(0.0 if config.anneal_learning_rate else rate),
+        total_updates=jnp.float32(total_updates or 1),
+        clip=jnp.float32(config.clip_epsilon),
+        value_clip=jnp.float32(config.value_clip_epsilon or 0.0),
+        gamma=jnp.float32(config.gamma),
+        lam=jnp.float32(config.gae_lambda),
+        entropy_coef=jnp.float32(config.entropy_coef),
+        value_coef=jnp.float32(config.value_coef),
+        max_grad_norm=jnp.float32(config.max_grad_norm),
+        target_kl=jnp.float32(config.target_kl or 0.0),
     )
     return PPO(
-        hyper=Hyper(*(jnp.float32(number) for number in numbers)),
+        hyper=hyper,
         network=network,
         observation_space=spaces[0],
         action_space=spaces[1],
@@ -330,7 +337,7 @@ def ppo(
     )
 
 
-def seen(learner: Learner, obs: PyTree) -> PyTree:
+def seen(learner: Learner | Policy, obs: PyTree) -> PyTree:
     """Observations as the nets see them: normalised where the policy does so."""
     return obs if learner.obs_moments is None else normalize(learner.obs_moments, obs)
 

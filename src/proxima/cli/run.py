@@ -17,7 +17,8 @@ def run_experiment(
     json: bool,
 ) -> None:
     """The `experiment` command."""
-    if (scenario is None) == (config is None):
+    named = config or scenario
+    if named is None or (scenario and config):
         raise ProximaError(
             "name one scenario: --scenario NAME (proxima scenarios lists them) or --config FILE"
         )
@@ -26,7 +27,7 @@ def run_experiment(
     given = [
         f"{key}={json_module.dumps(value)}" for key, value in flags.items() if value is not None
     ]
-    loaded = load(config or scenario, [*settings, *given])
+    loaded = load(named, [*settings, *given])
 
     from proxima.cli.console import live_display, print_summary
     from proxima.experiment.run import run_multiple_experiments

@@ -13,9 +13,9 @@ CLIP = 10.0  # a normalised observation beyond ten deviations says no more than 
 
 
 class Moments(NamedTuple):
-    """Count, mean and mean squared deviation of what was seen; the last two shaped like one sample."""
+    """Number, mean and mean squared deviation of what was seen; the last two shaped like one sample."""
 
-    count: Array
+    number: Array
     mean: PyTree
     variance: PyTree
 
@@ -32,7 +32,7 @@ def add_samples(moments: Moments, samples: PyTree, mask: Array, axis: str | None
     With a mesh axis, the samples of all its devices.
     """
     added = sum_over(axis, jnp.sum(mask, dtype=jnp.float32))
-    total = moments.count + added
+    total = moments.number + added
     share = added / jnp.maximum(total, 1.0)
     axes = tuple(range(mask.ndim))
     count = jnp.maximum(added, 1.0)

@@ -67,8 +67,11 @@ class TrainState(NamedTuple):
 class Env(Protocol):
     """One instance: pure, no autoreset, the key an argument; batching is the caller's vmap."""
 
-    observation_space: Space
-    action_space: Space
+    @property
+    def observation_space(self) -> Space: ...
+
+    @property
+    def action_space(self) -> Space: ...
 
     def reset(self, key: Array) -> tuple[PyTree, PyTree]: ...
 

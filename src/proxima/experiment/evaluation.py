@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from proxima.build import build
 from proxima.core.errors import ProximaError
 from proxima.experiment.files import RunFiles, find_run, read_json, read_rows
-from proxima.experiment.finish import make_film
+from proxima.experiment.finish import CLOSING_POLICIES, make_film
 from proxima.report import comparison, plots
 from proxima.scenario import from_mapping
 from proxima.train import checkpoint
@@ -34,7 +34,7 @@ def evaluate_reference(
     state, _ = checkpoint.load(path, template)
     learners = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], state.learner)
     result: dict[str, Any] = {"checkpoint": str(path), "step": manifest["step"]}
-    for name, policy in (("evaluation", "greedy"), ("sampled", "sampled"), ("random", "random")):
+    for name, policy in CLOSING_POLICIES.items():
         result[name] = describe(built.program.evaluate(learners, policy, episodes), 0)
     if film is not None and not make_film(
         film, scenario.env.name, built.program.record(state.learner)

@@ -13,12 +13,18 @@ from proxima.report import comparison, film, plots, statistics
 from proxima.track.registry import export_policy
 from proxima.train.evaluate import describe
 from proxima.train.loop import Progress
-from proxima.train.program import Recording
+from proxima.train.program import Policy, Recording
 
 if TYPE_CHECKING:
     from proxima.experiment.run import Run
 
 METRIC = "episode return (undiscounted)"
+# What results.json calls the closing evaluations, and the policy of each.
+CLOSING_POLICIES: dict[str, Policy] = {
+    "evaluation": "greedy",
+    "sampled": "sampled",
+    "random": "random",
+}
 
 
 def finish_run(
@@ -68,7 +74,7 @@ def closing_evaluations(run: "Run", states: TrainState) -> dict[str, Any]:
     evaluate = run.built.program.evaluate
     return {
         name: evaluate(states.learner, policy, episodes)
-        for name, policy in (("evaluation", "greedy"), ("sampled", "sampled"), ("random", "random"))
+        for name, policy in CLOSING_POLICIES.items()
     }
 
 
@@ -143,9 +149,12 @@ def draw_trial(run: "Run", trial: int, result: dict[str, Any], recording: Record
         result["sampled"],
         result["random"],
     )
-    kind = "discrete" if isinstance(run.built.action_space, Discrete) else "continuous"
+    discrete = isinstance(run.built.action_space, Discrete)
     plots.action_plot(
-        directory / "plots" / "actions.png", recording.actions, recording.rewards, kind
+        directory / "plots" / "actions.png",
+        recording.actions,
+        recording.rewards,
+        "discrete" if discrete else "continuous",
     )
     if run.scenario.evaluation.film and trial == 0:
         make_film(directory / "film.gif", run.scenario.env.name, recording)
@@ -207,12 +216,8 @@ def hand_to_tracker(run: "Run", results: list[dict[str, Any]], summary: dict[str
     for trial, result in enumerate(results):
         directory = files.trial(trial)
         final = {
-            f"final/{name}_return": result[key]["return_mean"]
-            for name, key in (
-                ("greedy", "evaluation"),
-                ("sampled", "sampled"),
-                ("random", "random"),
-            )
+            f"final/{policy}_return": result[name]["return_mean"]
+            for name, policy in CLOSING_POLICIES.items()
         }
         tracker.log_metrics(trial, result["environment_steps"], final)
         for name in ("plots", "policy", "results.json", "film.gif"):

@@ -34,6 +34,7 @@ from proxima.experiment.finish import finish_run
 from proxima.scenario import Scenario, dump, from_mapping, parse, to_mapping
 from proxima.track.tracker import RunIds, Status, Tracker, connect
 from proxima.train import checkpoint
+from proxima.train.chunk import Layout
 from proxima.train.convergence import Convergence
 from proxima.train.loop import Book, ChunkReport, Observer, Progress, fresh_progress, train
 
@@ -164,8 +165,10 @@ def _say_how_to_go_on(files: RunFiles, trials: int, status: Status, display: Dis
     output = files.experiment.parent
     elsewhere = output.resolve() != Path("logs").resolve()
     where = f" --output {shlex.quote(str(output))}" if elsewhere else ""
+    told = "Stopped." if status == "interrupted" else "The run failed."
+    remedy = "To go on:" if status == "interrupted" else "To go on, once the cause is mended:"
     display.say(
-        f"Stopped. Saved at step {step or 0:,}. To go on:  proxima resume {files.run_id}{where}"
+        f"{told} Saved at step {step or 0:,}. {remedy}  proxima resume {files.run_id}{where}"
     )
 
 
@@ -316,6 +319,11 @@ def restore(run: Run, fresh: TrainState, progress: Progress) -> tuple[TrainState
         chunks = max(chunks, manifest["loop"]["chunks"])
         keep_rows_until(directory / "metrics.jsonl", books[-1].steps)
     run.display.say(f"Resuming {run.files.run_id} at step {step:,}.")
+    if Layout(**manifest["layout"]) != run.built.layout:
+        run.display.say(
+            "Its trials lay on the devices in another way, so what follows may differ in the last "
+            "bits from what the run would have given there."
+        )
     return run.built.program.place(checkpoint.stack_trials(lanes)), Progress(chunks, tuple(books))
 
 

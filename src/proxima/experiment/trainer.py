@@ -2,7 +2,6 @@
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from proxima.core.errors import ProximaError
@@ -70,12 +69,10 @@ def with_settings(scenario: Scenario, settings: Mapping[str, Any]) -> Scenario:
 
 def _section_of(key: str) -> str | None:
     """The section that has the setting; None for one of the scenario's own."""
-    sections = {
-        each.name: each.default_factory for each in fields(Scenario) if each.name in SECTIONS
-    }
-    if key in {each.name for each in fields(Scenario)} - set(SECTIONS):
+    whole = to_mapping(Scenario())
+    if key in whole and key not in SECTIONS:
         return None
-    holders = {name: [f.name for f in fields(make())] for name, make in sections.items()}
+    holders = {name: list(whole[name]) for name in SECTIONS}
     for name, keys in holders.items():
         if key in keys:
             return name

@@ -68,6 +68,7 @@ class ActorCritic(eqx.Module):
             return categorical(raw)
         if self.kind == "normal":
             return Normal(raw, self.log_std)
+        assert isinstance(self.action_space, Box)
         low, high = jnp.asarray(self.action_space.low), jnp.asarray(self.action_space.high)
         return TanhNormal(raw, self.log_std, low, high)
 
@@ -92,8 +93,8 @@ def actor_critic(
     if config.shared_trunk:
         width = config.hidden[-1]
         trunk = mlp(trunk_key, (inputs, *config.hidden), config.activation, 2**0.5)
-        actor, critic = linear(actor_key, width, outputs, 0.01), linear(critic_key, width, 1, 1.0)
-        return ActorCritic(trunk, actor, critic, *fixed)
+        policy, value = linear(actor_key, width, outputs, 0.01), linear(critic_key, width, 1, 1.0)
+        return ActorCritic(trunk, policy, value, *fixed)
     actor = mlp(actor_key, (inputs, *config.hidden, outputs), config.activation, 0.01)
     critic = mlp(critic_key, (inputs, *config.hidden, 1), config.activation, 1.0)
     return ActorCritic(None, actor, critic, *fixed)

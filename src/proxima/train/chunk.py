@@ -111,24 +111,26 @@ def _on_one_device(agent, collector, states, active, updates):
     return jax.lax.cond(jnp.any(active), some, none, states)
 
 
-def specs(states: TrainState) -> TrainState:
+def specs(states: TrainState) -> PyTree:
     """Which axes of the states lie on which mesh axis: trials and, within one, environments."""
-    actors = jax.tree.map(lambda _: P(TRIAL, DATA), states.actors)
-    return TrainState(
-        learner_specs(states.learner), actors, Streams(P(TRIAL), P(TRIAL, DATA), P(TRIAL))
-    )
+    whole: PyTree = P(TRIAL)
+    divided: PyTree = P(TRIAL, DATA)
+    actors = jax.tree.map(lambda _: divided, states.actors)
+    return TrainState(learner_specs(states.learner), actors, Streams(whole, divided, whole))
 
 
 def learner_specs(learners: PyTree) -> PyTree:
     """The learners' part of `specs`."""
 
-    def of_part(part) -> P | PerEnv:
-        return PerEnv(P(TRIAL, DATA)) if isinstance(part, PerEnv) else P(TRIAL)
+    divided: PyTree = P(TRIAL, DATA)
+
+    def of_part(part: PyTree) -> PyTree:
+        return PerEnv(divided) if isinstance(part, PerEnv) else P(TRIAL)
 
     return jax.tree.map(of_part, learners, is_leaf=lambda part: isinstance(part, PerEnv))
 
 
-def shardings(states: TrainState, layout: Layout) -> TrainState:
+def shardings(states: TrainState, layout: Layout) -> PyTree:
     """The states' places on the devices."""
     mesh = make_mesh(layout)
     return jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs(states))

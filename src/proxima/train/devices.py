@@ -27,7 +27,7 @@ def prepare_host(trials: int, threads: int) -> None:
 
 def use_compilation_cache() -> None:
     """Keep compiled programs in the user's cache directory, so that each is compiled once a machine."""
-    if jax.config.jax_compilation_cache_dir is None:
+    if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
         root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         jax.config.update("jax_compilation_cache_dir", str(Path(root) / "proxima" / "xla"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)

@@ -117,7 +117,8 @@ def train(
         )
         progress = Progress(progress.chunks + 1, books)
 
-        evaluation, improved = None, []
+        evaluation: Evaluation | None = None
+        improved: list[int] = []
         if evaluation_due(progress, active, settings):
             evaluation = program.evaluate(
                 states.learner, "greedy", settings.evaluation.eval_episodes

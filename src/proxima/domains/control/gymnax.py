@@ -63,13 +63,14 @@ def make(config: EnvConfig) -> GymnaxEnv:
     inner = _instance(config.name)
     params = _with_settings(inner.default_params, config)
     observed = _space(inner.observation_space(params))
-    one_hot = isinstance(observed, Discrete)
     return GymnaxEnv(
         params=_strongly_typed(params),
         inner=inner,
-        observation_space=box(0.0, 1.0, (observed.n,)) if one_hot else observed,
+        observation_space=box(0.0, 1.0, (observed.n,))
+        if isinstance(observed, Discrete)
+        else observed,
         action_space=_space(inner.action_space(params)),
-        one_hot=one_hot,
+        one_hot=isinstance(observed, Discrete),
     )
 
 

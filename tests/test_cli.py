@@ -1,0 +1,279 @@
+"""The commands as a user types them: help, lists, evaluation, comparison, JSON, dashboard."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from ruamel.yaml import YAML
+from tiny import TINY, command, flags, read, run_main, run_process, tiny
+
+import proxima
+from proxima.scenario import from_mapping, load, parse, shipped
+from proxima.track import dashboard
+
+COMMANDS = ("experiment", "scenarios", "evaluate", "resume", "compare", "dashboard", "schema")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """The output directory of two finished runs of two experiments, and where each is."""
+    output = tmp_path_factory.mktemp("runs")
+    first = proxima.run_multiple_experiments(tiny(output))
+    second = proxima.run_multiple_experiments(tiny(output, "name=faster", "seed=1"))
+    return output, Path(first["paths"]["run"]), Path(second["paths"]["run"])
+
+
+@pytest.fixture
+def main(workdir, capsys, monkeypatch):
+    """The command line in an empty directory."""
+    return lambda *arguments: run_main(arguments, capsys, monkeypatch)
+
+
+def test_help_names_every_command(main):
+    said = main("--help")
+    assert said.code == 0 and said.err == ""
+    for name in COMMANDS:
+        assert re.search(rf"\b{name}\b", said.out)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "experiment",
+            ["--scenario", "--config", "--trials", "--seed", "--max-steps", "--set", "--no-mlflow"],
+        ),
+        ("scenarios", ["NAME"]),
+        ("evaluate", ["RUN", "--episodes", "--film"]),
+        ("resume", ["RUN"]),
+        ("compare", ["RUN", "--plot"]),
+        ("dashboard", ["--port"]),
+        ("schema", ["JSON schema"]),
+    ],
+)
+def test_help_of_every_command(name, words, main):
+    said = main(name, "--help")
+    assert said.code == 0
+    assert all(word in said.out for word in words)
+    if name in ("experiment", "evaluate", "resume", "compare"):
+        assert "--json" in said.out
+
+
+def test_help_waits_for_nothing_heavy(workdir):
+    said = subprocess.run(
+        [
+            *(sys.executable, "-X", "importtime", "-c"),
+            "from proxima.cli import main; main()",
+            "--help",
+        ],
+        cwd=workdir,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert said.returncode == 0 and "experiment" in said.stdout
+    imported = {line.rpartition("|")[2].strip().split(".")[0] for line in said.stderr.splitlines()}
+    assert "typer" in imported
+    assert not imported & {
+        *("jax", "jaxlib", "equinox", "optax", "gymnax", "gymnasium", "numpy"),
+        *("mlflow", "matplotlib", "pydantic", "PIL", "ruamel"),
+    }
+
+
+def test_the_list_of_scenarios_has_them_all(main):
+    said = main("scenarios")
+    assert said.code == 0
+    for name in shipped():
+        assert name in said.out
+
+
+def test_a_scenario_is_shown_in_full_and_can_be_run_from_that(main, workdir):
+    said = main("scenarios", "pendulum")
+    assert said.code == 0
+    assert from_mapping(parse(said.out, "shown"), "shown") == load("pendulum")
+
+
+def resolve(schema, part):
+    """The schema that a part of it refers to."""
+    return schema["$defs"][part["$ref"].rpartition("/")[2]] if "$ref" in part else part
+
+
+def test_the_schema_knows_every_key_that_shipped_scenarios_use(main):
+    said = main("schema")
+    assert said.code == 0 and said.err == ""
+    schema = json.loads(said.out)
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert schema["type"] == "object" and schema["additionalProperties"] is False
+    for name, path in shipped().items():
+        for key, value in YAML(typ="safe", pure=True).load(path.read_text()).items():
+            assert key in schema["properties"], (name, key)
+            section = resolve(schema, schema["properties"][key])
+            if isinstance(value, dict):
+                assert section["additionalProperties"] is False
+                assert value.keys() <= section["properties"].keys(), (name, key)
+    gamma = schema["$defs"]["PPOConfig"]["properties"]["gamma"]
+    assert (gamma["minimum"], gamma["maximum"], gamma["default"]) == (0, 1, 0.99)
+    assert gamma["description"]
+
+
+def test_the_json_of_an_experiment_is_its_summary_and_nothing_else(main, workdir):
+    arguments = ["--scenario", "cartpole", "--trials", "1", "--seed", "7", "--max-steps", "300"]
+    said = main("experiment", *flags(*TINY), *arguments, "--no-mlflow", "--json")
+    assert said.code == 0, said.err
+    summary = json.loads(said.out)
+    assert summary == read(workdir / "logs" / "cartpole" / "summary.json")
+    assert summary["trials"][0]["seed"] == 7
+    assert summary["trials"][0]["environment_steps"] == 320
+    assert "300 steps" in said.err, "progress goes elsewhere"
+
+
+def test_an_experiment_ends_with_a_table_an_interval_and_where_everything_is(workdir):
+    arguments = ["experiment", "--scenario", "cartpole", *flags(*TINY), "--max-steps", "640"]
+    said = run_process(arguments, workdir)
+    assert said.code == 0 and said.err == ""
+    summary = read(workdir / "logs" / "cartpole" / "summary.json")
+    (results,) = summary["trials"]
+    assert "steps/s" in said.out and "s left" in said.out
+    mean, deviation = (results["evaluation"][key] for key in ("return_mean", "return_std"))
+    assert f"{mean:.1f} ± {deviation:.1f}" in said.out
+    assert f"interquartile mean of 1 trial(s): {summary['aggregate']['iqm']:.1f}" in said.out
+    assert summary["paths"]["run"] in said.out
+    assert (workdir / summary["paths"]["run"] / "summary.json").is_file()
+
+
+def test_a_config_file_of_ones_own(main, workdir):
+    lines = ["env:", "  num_envs: 2"]
+    (workdir / "mine.yaml").write_text("\n".join(lines))
+    arguments = ["--config", "mine.yaml", *flags(*TINY), "--max-steps", "64", "--json"]
+    said = main("experiment", *arguments)
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["scenario"] == "mine"
+    assert (workdir / "logs" / "mine" / "summary.json").is_file()
+
+
+@pytest.mark.parametrize("reference", ["experiment", "id", "run", "trial", "link", "step"])
+def test_evaluate_takes_a_run_a_trial_or_a_checkpoint(reference, runs, main):
+    output, run, _ = runs
+    named = {
+        "experiment": "cartpole",
+        "id": run.name,
+        "run": run,
+        "trial": output / "cartpole" / "trial_0",
+        "link": run / "trial_0" / "checkpoints" / "last",
+        "step": run / "trial_0" / "checkpoints" / "step_000000002048",
+    }
+    said = main("evaluate", named[reference], "--episodes", 4, "--output", output, "--json")
+    assert said.code == 0, said.err
+    found, results = json.loads(said.out), read(run / "trial_0" / "results.json")
+    assert found["step"] == 2048
+    for policy in ("evaluation", "sampled", "random"):
+        assert found[policy] == results[policy], "the same fixed episodes as at the end of training"
+
+
+def test_evaluate_takes_the_number_of_episodes_and_draws_a_film(runs, main, workdir):
+    _, run, _ = runs
+    said = main("evaluate", run, "--episodes", 2, "--film", "film.gif")
+    assert said.code == 0, said.err
+    expected = read(run / "trial_0" / "results.json")["evaluation"]["returns"][:2]
+    assert f"return {sum(expected) / 2:9.2f}" in said.out
+    assert "over 2 episodes" in said.out and "film.gif" in said.out
+    with Image.open(workdir / "film.gif") as film:
+        assert film.format == "GIF" and film.n_frames > 1
+
+
+def test_evaluate_of_a_film_that_cannot_be_written(runs, main):
+    _, run, _ = runs
+    said = main("evaluate", run, "--episodes", 4, "--film", "absent/film.gif")
+    assert said.code == 1
+    assert "absent/film.gif" in said.err and "Traceback" not in said.err
+
+
+def test_compare_puts_runs_side_by_side(runs, main, workdir):
+    output, first, second = runs
+    arguments = ["compare", "cartpole", second.name, "--output", output]
+    said = main(*arguments, "--plot", "both.png")
+    assert said.code == 0, said.err
+    assert "cartpole" in said.out and "faster" in said.out
+    for run in (first, second):
+        assert f"{read(run / 'summary.json')['aggregate']['iqm']:.1f}" in said.out
+    assert (workdir / "both.png").read_bytes().startswith(b"\x89PNG")
+
+    said = main(*arguments, "--json")
+    assert said.code == 0 and (workdir / "comparison.png").is_file()
+    found = json.loads(said.out)
+    assert [row["name"] for row in found["runs"]] == ["cartpole", "faster"]
+    iqms = [read(run / "summary.json")["aggregate"]["iqm"] for run in (first, second)]
+    assert [row["iqm"] for row in found["runs"]] == pytest.approx(iqms)
+    (improvement,) = found["improvements"]
+    assert improvement["difference"] == pytest.approx(iqms[0] - iqms[1])
+
+
+def test_compare_tells_two_runs_of_one_experiment_apart(runs, main, tmp_path):
+    _, first, _ = runs
+    again = proxima.run_multiple_experiments(tiny(tmp_path, "seed=2"))
+    said = main("compare", first, again["paths"]["run"], "--json")
+    assert said.code == 0, said.err
+    names = [row["name"] for row in json.loads(said.out)["runs"]]
+    assert names == [f"cartpole {first.name}", f"cartpole {again['run_id']}"]
+
+
+def test_compare_refuses_a_plot_that_cannot_be_written(runs, main):
+    _, first, second = runs
+    said = main("compare", first, second, "--plot", "absent/plot.png")
+    assert said.code == 1 and "absent/plot.png" in said.err
+
+
+def test_the_dashboard_listens_on_this_machine_only(workdir):
+    words = dashboard.command(None, 5123)
+    assert words[words.index("--host") + 1] == "127.0.0.1"
+    assert words[words.index("--port") + 1] == "5123"
+    assert words[words.index("--backend-store-uri") + 1] == f"sqlite:///{workdir / 'mlflow.db'}"
+
+
+def listeners(port: int) -> set[str]:
+    """The addresses on which something listens at a port, as the kernel lists them."""
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            _, local, _, state, *_ = line.split()
+            address, number = local.split(":")
+            if state == "0A" and int(number, 16) == port:
+                found.add(address)
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="reads Linux's table of sockets")
+def test_the_dashboard_serves_and_ends_with_ctrl_c(workdir):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        command("dashboard", "--port", port),
+        cwd=workdir,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not listeners(port):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.1)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as page:
+            assert page.status == 200 and b"MLflow" in page.read()
+        assert listeners(port) == {"0100007F"}, "127.0.0.1 and no other address"
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        assert process.wait(60) in (0, 130)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
