@@ -388,21 +388,33 @@ def test_every_shipped_scenario_runs(name, tmp_path):
     assert read(tmp_path / name / "summary.json")["trials"] == [results]
 
 
+@pytest.mark.filterwarnings(r"ignore:::(mlflow|alembic|sqlalchemy)(\.|$)")
 def test_a_run_is_tracked_and_its_model_needs_nothing_of_ours(workdir, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    summary, root = run(
-        workdir / "logs",
-        *("tracking.enabled=true", "convergence.target_reward=1", "evaluation.eval_frequency=1"),
-        *("convergence.convergence_window=4", "convergence.early_stopping_patience=0"),
-    )
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(
+            workdir / "logs",
+            *("tracking.enabled=true", "convergence.target_reward=1"),
+            *("convergence.convergence_window=4", "convergence.early_stopping_patience=0"),
+            callback=interrupt,
+        )
+    interrupted = read(workdir / "logs" / "cartpole" / "latest" / "run.json")
+    summary = proxima.resume_experiment("cartpole")
+    root = Path(summary["paths"]["run"])
     assert summary["tracking_error"] is None
+    assert summary["mlflow_run_id"] == interrupted["mlflow_run_id"]
+    assert summary["trials"][0]["mlflow_run_id"] == interrupted["mlflow_children"][0]
     assert (workdir / "mlflow.db").is_file()
     (model,) = summary["registered"]
     assert model["name"] == "cartpole"
 
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{workdir / 'mlflow.db'}")
     import mlflow
 
-    mlflow.set_tracking_uri(f"sqlite:///{workdir / 'mlflow.db'}")
     loaded = mlflow.pyfunc.load_model(model["uri"])
     obs = np.random.default_rng(1).normal(size=(64, 4)).astype(np.float32)
     actions = load_exported(root / "trial_0" / "policy")(obs)

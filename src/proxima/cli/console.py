@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -122,13 +123,14 @@ def print_summary(console: Console, summary: dict[str, Any]) -> None:
 
 def trials_table(summary: dict[str, Any]) -> Table:
     """One row per trial."""
-    table = Table(title=f"{summary['scenario']} · {summary['algorithm']}", title_justify="left")
+    title = f"{summary['scenario']} · {summary['algorithm']}"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for name in ("trial", "seed", "steps", "episodes", "greedy", "sampled", "state"):
         table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)
     for result in summary["trials"]:
         state = STATES[result["stopped"]]
         if result["converged"]:
-            state += f" at {result['converged_at_step']:,}"
+            state = f"solved at {result['converged_at_step']:,}"
         table.add_row(
             str(result["trial"]),
             str(result["seed"]),

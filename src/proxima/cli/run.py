@@ -78,9 +78,10 @@ def run_evaluation(
             f"  (min {row['return_min']:.1f}, max {row['return_max']:.1f})"
             f"  length {row['length_mean']:.1f}  over {row['episodes']} episodes",
             highlight=False,
+            soft_wrap=True,
         )
     if film is not None:
-        console.print(f"Film: {film}", highlight=False)
+        console.print(f"Film: {film}", highlight=False, soft_wrap=True)
 
 
 def _show(console: Console, summary: dict[str, Any], json: bool, print_summary: Any) -> None:

@@ -19,7 +19,9 @@ def show_scenarios(name: str | None) -> None:
         console.print(dump(scenario), markup=False, highlight=False, end="", soft_wrap=True)
         return
 
-    table = Table("scenario", "algorithm", "environment", "steps", "target", "what it is")
+    table = Table()
+    for column in ("scenario", "algorithm", "environment", "steps", "target", "what it is"):
+        table.add_column(column, no_wrap=column == "scenario")  # a name is there to be copied
     for each in shipped():
         scenario = load(each)
         steps, target = scenario.training.max_steps, scenario.convergence.target_reward
@@ -33,7 +35,8 @@ def show_scenarios(name: str | None) -> None:
         )
     console.print(table)
     console.print(
-        "Run one:  proxima experiment --scenario NAME     See one:  proxima scenarios NAME"
+        "Run one:  proxima experiment --scenario NAME     See one:  proxima scenarios NAME",
+        soft_wrap=True,
     )
 
 
@@ -52,7 +55,7 @@ def show_comparison(references: list[str], plot: Path, output: str, json: bool) 
     console.print(table)
     for each in improvements:
         console.print(each["text"], highlight=False, soft_wrap=True)
-    console.print(f"Plot: {plot}", highlight=False)
+    console.print(f"Plot: {plot}", highlight=False, soft_wrap=True)
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

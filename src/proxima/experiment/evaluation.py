@@ -13,10 +13,11 @@ from proxima.core.errors import ProximaError
 from proxima.experiment.files import RunFiles, find_run, read_json, read_rows
 from proxima.experiment.finish import CLOSING_POLICIES, make_film
 from proxima.report import comparison, plots
-from proxima.scenario import from_mapping
+from proxima.scenario import Scenario, from_mapping
 from proxima.train import checkpoint
 from proxima.train.devices import prepare_host, use_compilation_cache
 from proxima.train.evaluate import describe
+from proxima.train.program import Recording
 
 
 def evaluate_reference(
@@ -36,12 +37,19 @@ def evaluate_reference(
     result: dict[str, Any] = {"checkpoint": str(path), "step": manifest["step"]}
     for name, policy in CLOSING_POLICIES.items():
         result[name] = describe(built.program.evaluate(learners, policy, episodes), 0)
-    if film is not None and not make_film(
-        film, scenario.env.name, built.program.record(state.learner)
-    ):
-        raise ProximaError(f"--film: there is no drawing of {scenario.env.name}")
+    if film is not None:
+        _film(film, scenario, built.program.record(state.learner))
     built.program.close()
     return result
+
+
+def _film(path: Path, scenario: Scenario, recording: Recording) -> None:
+    try:
+        drawn = make_film(path, scenario.env.name, recording)
+    except OSError as error:
+        raise ProximaError(f"--film {path}: cannot write there ({error.strerror})") from error
+    if not drawn:
+        raise ProximaError(f"--film: there is no drawing of {scenario.env.name}")
 
 
 def find_checkpoint(reference: str, output_directory: str) -> Path:

@@ -19,7 +19,7 @@ from proxima.train.convergence import Convergence, ConvergenceConfig, observe
 from proxima.train.evaluate import EvaluationConfig
 from proxima.train.program import Evaluation, Program
 
-CHUNKS_PER_RUN = 25  # points of a learning curve, when the scenario does not say
+CHUNKS_PER_RUN = 50  # points of a learning curve, when the scenario does not say
 LARGEST_CHUNK = 50_000  # environment steps; longer ones would make a run slow to answer
 
 
@@ -32,7 +32,7 @@ class TrainingConfig:
     max_episodes: Annotated[int, Ge(1)] | None = 1000
     """Episodes per trial; null is bounded by max_steps alone."""
     updates_per_chunk: Annotated[int, Ge(1)] | None = None
-    """Updates between two reports to the host; null gives about 25 reports in a run."""
+    """Updates between two reports to the host; null gives about 50 reports in a run."""
     threads: Annotated[int, Ge(1)] = 1
     """CPU threads per device inside one operation; more than 1 pays for large nets only."""
 
@@ -148,7 +148,7 @@ def train(
 
 
 def chunk_updates(config: TrainingConfig, steps_per_update: int) -> int:
-    """Updates per chunk: the scenario's, or about 25 chunks in a run."""
+    """Updates per chunk: the scenario's, or about 50 chunks in a run."""
     if config.updates_per_chunk is not None:
         return config.updates_per_chunk
     wanted = LARGEST_CHUNK if config.max_steps is None else config.max_steps / CHUNKS_PER_RUN
