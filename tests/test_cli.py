@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from ruamel.yaml import YAML
-from tiny import TINY, command, flags, read, run_main, run_process, tiny
+from tiny import TINY, command, flags, read, run_main, tiny
 
 import proxima
 from proxima.scenario import from_mapping, load, parse, shipped
@@ -137,9 +137,8 @@ def test_the_json_of_an_experiment_is_its_summary_and_nothing_else(main, workdir
     assert "300 steps" in said.err, "progress goes elsewhere"
 
 
-def test_an_experiment_ends_with_a_table_an_interval_and_where_everything_is(workdir):
-    arguments = ["experiment", "--scenario", "cartpole", *flags(*TINY), "--max-steps", "640"]
-    said = run_process(arguments, workdir)
+def test_an_experiment_ends_with_a_table_an_interval_and_where_everything_is(main, workdir):
+    said = main("experiment", "--scenario", "cartpole", *flags(*TINY), "--max-steps", "640")
     assert said.code == 0 and said.err == ""
     summary = read(workdir / "logs" / "cartpole" / "summary.json")
     (results,) = summary["trials"]

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 from tiny import (
     BUDGET,
     equal_bits,
@@ -52,18 +53,21 @@ def one(tmp_path_factory):
     return run(tmp_path_factory.mktemp("one"))
 
 
+# On the tests' four devices they lie two by two on three: side by side in both senses.
+SIX = ("trials=6", "seed=5", "evaluation.eval_frequency=1")
+
+
 @pytest.fixture(scope="module")
-def three(tmp_path_factory):
-    """Three trials from seed 5, evaluated after every chunk."""
-    output = tmp_path_factory.mktemp("three")
-    return run(output, "trials=3", "seed=5", "evaluation.eval_frequency=1")
+def six(tmp_path_factory):
+    """Six trials, evaluated after every chunk."""
+    return run(tmp_path_factory.mktemp("six"), *SIX)
 
 
-def test_a_run_leaves_all_its_files(three):
-    _, root = three
+def test_a_run_leaves_all_its_files(six):
+    _, root = six
     experiment = root.parent.parent
     assert read(root / "run.json")["status"] == "finished"
-    for trial in range(3):
+    for trial in range(6):
         directory = root / f"trial_{trial}"
         for name in ("policy.json", "policy.safetensors", "policy.stablehlo"):
             assert (directory / "policy" / name).stat().st_size
@@ -77,18 +81,17 @@ def test_a_run_leaves_all_its_files(three):
         *("learning_curves.png", "final_returns.png", "trials.png"),
         *("learning_curve.png", "rewards.png", "actions.png"),
     }
-    assert len(pictures) == 3 + 3 * 3
+    assert len(pictures) == 3 + 6 * 3
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
     assert not list(root.rglob(".*")), "nothing half written stays"
 
 
-def test_what_a_run_says_agrees_with_itself(three):
-    summary, root = three
+def test_what_a_run_says_agrees_with_itself(six):
+    summary, root = six
     assert summary == read(root / "summary.json")
-    assert summary["trials"] == [read(root / f"trial_{k}" / "results.json") for k in range(3)]
+    assert summary["trials"] == [read(root / f"trial_{k}" / "results.json") for k in range(6)]
     written = from_mapping(parse((root / "scenario.yaml").read_text(), "scenario.yaml"), "")
-    settings = ("trials=3", "seed=5", "evaluation.eval_frequency=1")
-    assert written == tiny(root.parents[2], *settings)
+    assert written == tiny(root.parents[2], *SIX)
     assert summary["environment_steps"] == sum(t["environment_steps"] for t in summary["trials"])
     for trial, results in enumerate(summary["trials"]):
         rows = rows_of(root / f"trial_{trial}")
@@ -100,8 +103,8 @@ def test_what_a_run_says_agrees_with_itself(three):
         assert manifest["step"] == 2048 and manifest["trial"] == trial
 
 
-def test_results_have_the_keys_that_others_rely_on(three):
-    summary, _ = three
+def test_results_have_the_keys_that_others_rely_on(six):
+    summary, _ = six
     for results in summary["trials"]:
         assert results.keys() >= RESULT_KEYS
         assert results["updates"] * 64 == results["environment_steps"]
@@ -120,15 +123,15 @@ def test_results_have_the_keys_that_others_rely_on(three):
             assert found["returns"] == found["lengths"], "CartPole pays one point a step"
 
 
-def test_the_random_policy_plays_the_same_episodes_beside_every_trial(three):
-    summary, _ = three
+def test_the_random_policy_plays_the_same_episodes_beside_every_trial(six):
+    summary, _ = six
     vectors = [results["random"]["returns"] for results in summary["trials"]]
-    assert vectors[0] == vectors[1] == vectors[2]
+    assert all(vector == vectors[0] for vector in vectors)
     assert len(set(vectors[0])) > 1
 
 
-def test_the_aggregate_is_the_interquartile_mean_over_trials(three):
-    summary, _ = three
+def test_the_aggregate_is_the_interquartile_mean_over_trials(six):
+    summary, _ = six
     for name, found in (
         ("evaluation", summary["aggregate"]),
         ("random", summary["baselines"]["random"]),
@@ -137,14 +140,14 @@ def test_the_aggregate_is_the_interquartile_mean_over_trials(three):
         cut = len(means) // 4
         assert found["iqm"] == pytest.approx(np.mean(means[cut : len(means) - cut]))
         assert means[0] <= found["low"] <= found["iqm"] <= found["high"] <= means[-1]
-        assert found["n"] == 3
+        assert found["n"] == 6
 
 
-def test_trial_k_has_the_seed_of_the_experiment_plus_k(three, tmp_path):
-    summary, root = three
-    assert [results["seed"] for results in summary["trials"]] == [5, 6, 7]
-    _, later = run(tmp_path, "trials=3", "seed=6", NEVER)
-    for k in (0, 1):
+def test_trial_k_has_the_seed_of_the_experiment_plus_k(six, tmp_path):
+    summary, root = six
+    assert [results["seed"] for results in summary["trials"]] == list(range(5, 11))
+    _, later = run(tmp_path, "trials=6", "seed=6", NEVER)
+    for k in range(5):
         assert equal_bits(tensors_of(later / f"trial_{k}"), tensors_of(root / f"trial_{k + 1}"))
     assert not equal_bits(tensors_of(root / "trial_0"), tensors_of(root / "trial_1"))
 
@@ -197,6 +200,19 @@ def test_the_exported_policy_acts_as_the_agent_does_statistics_included(one):
     assert not np.array_equal(built.agent.exploit(blind, View(obs)), actions)
 
 
+def test_every_trial_exports_its_own_policy(six):
+    _, root = six
+    for k in range(6):
+        weights = load_file(root / f"trial_{k}" / "policy" / "policy.safetensors")
+        saved = {
+            name.replace("[", ".").replace("]", ""): values
+            for name, values in tensors_of(root / f"trial_{k}").items()
+        }
+        assert len(weights) > 4
+        for name, values in weights.items():
+            assert np.array_equal(values, saved[f"learner.{name}"]), name
+
+
 def test_the_callback_hears_of_every_chunk_and_stops_the_run(tmp_path):
     heard = []
 
@@ -233,11 +249,11 @@ def test_a_callback_that_returns_nothing_does_not_stop_the_run(tmp_path):
     assert read(root / "trial_0" / "results.json")["stopped"] == "budget"
 
 
-def test_a_converged_trial_is_frozen_while_the_others_go_on(three, tmp_path):
-    _, whole = three
+def test_a_converged_trial_is_frozen_while_the_others_go_on(six, tmp_path):
+    _, whole = six
     curves = [
         [(row["step"], row["eval/return_mean"]) for row in rows_of(whole / f"trial_{k}")[:-1]]
-        for k in range(3)
+        for k in range(6)
     ]
     best = [max(mean for _, mean in curve) for curve in curves]
     winner = int(np.argmax(best))
@@ -247,11 +263,11 @@ def test_a_converged_trial_is_frozen_while_the_others_go_on(three, tmp_path):
 
     _, root = run(
         tmp_path,
-        *("trials=3", "seed=5", "evaluation.eval_frequency=1"),
+        *SIX,
         *(f"convergence.target_reward={target}", "convergence.convergence_window=4"),
         "convergence.early_stopping_patience=0",
     )
-    for k in range(3):
+    for k in range(6):
         trial, results = root / f"trial_{k}", read(root / f"trial_{k}" / "results.json")
         if k != winner and not results["converged"]:
             assert results["stopped"] == "budget" and results["environment_steps"] == 2048

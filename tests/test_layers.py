@@ -32,7 +32,7 @@ FENCES = {
     "pydantic": {"scenario"},
     "ruamel": {"yaml"},
     "gymnax": {"domains/control/gymnax"},
-    "gymnasium": {"domains/control/gymnasium"},
+    "gymnasium": {"domains/control/gymnasium", "domains/control/gymnasium_spaces"},
     "matplotlib": {"report"},
     "PIL": {"report"},
     "rich": {"cli"},

@@ -31,7 +31,7 @@ from proxima.experiment.run import silent
 from proxima.scenario import load
 from proxima.train import checkpoint
 
-LONG = ("training.max_steps=8192", "training.updates_per_chunk=1", "seed=3")  # 128 chunks
+LONG = ("training.max_steps=8192", "seed=3")  # 128 chunks
 
 
 class Case:
@@ -51,10 +51,12 @@ class Case:
 
 ALONE = Case("cartpole", *TINY, *LONG, "checkpoint.frequency=1")
 RARE = Case("cartpole", *TINY, *LONG, "checkpoint.frequency=60")
-THREE = Case("cartpole", *TINY, *LONG, "trials=3", "checkpoint.frequency=3")
+THREE = Case(
+    "cartpole", *TINY, *LONG, "training.max_steps=4096", "trials=3", "checkpoint.frequency=3"
+)
 HOST = Case(
     "cartpole_host",
-    *(*BUDGET, "training.max_steps=4096", "training.updates_per_chunk=1", "seed=3"),
+    *(*BUDGET, "training.max_steps=4096", "seed=3"),
     "checkpoint.frequency=7",
 )
 
@@ -106,7 +108,7 @@ def test_killed_again_and_again_a_run_ends_as_if_it_had_not_been(workdir, whole)
 def test_three_trials_killed_end_as_if_they_had_not_been(workdir, whole):
     # all in processes of their own, which lay the trials out on the devices in the same way
     metrics = "logs/cartpole/latest/trial_1/metrics.jsonl"
-    stop_at_row(THREE.command(), workdir, metrics, 50, signal.SIGKILL)
+    stop_at_row(THREE.command(), workdir, metrics, 25, signal.SIGKILL)
     killed = latest(workdir, THREE)
     resumed = run_process(["resume", "cartpole"], workdir)
     assert resumed.code == 0, resumed.err
@@ -141,7 +143,7 @@ def test_killed_before_the_first_checkpoint_a_run_starts_again(workdir, whole, c
     assert equal_bits(tensors_of(run / "trial_0"), tensors_of(whole(ALONE) / "trial_0"))
 
 
-def test_ctrl_c_saves_says_how_to_go_on_and_leaves_with_130(workdir, whole):
+def test_ctrl_c_saves_says_how_to_go_on_and_leaves_with_130(workdir, whole, capsys, monkeypatch):
     elsewhere = "my runs"
     metrics = f"{elsewhere}/cartpole/latest/trial_0/metrics.jsonl"
     arguments = [*RARE.command(), "--set", f"output_directory={elsewhere}", "--json"]
@@ -155,7 +157,7 @@ def test_ctrl_c_saves_says_how_to_go_on_and_leaves_with_130(workdir, whole):
     assert f"Saved at step {rows[-1]['step']:,}" in said.err, "to the last chunk, not the last due"
     assert rows[-1]["step"] < 8192
     told = re.search(r"proxima (resume .+)", said.err)[1]
-    said = run_process(shlex.split(told), workdir)
+    said = run_main(shlex.split(told), capsys, monkeypatch)
     assert said.code == 0, said.err
     assert f"Resuming {run.name} at step {rows[-1]['step']:,}" in said.out
     check_same(run, whole(RARE))

@@ -4,7 +4,11 @@ import jax
 import numpy as np
 import pytest
 
-from proxima.core.shuffle import multipliers, permutation
+from proxima.core.shuffle import multipliers, permutations
+
+
+def permutation(key, count):
+    return permutations(key, 3, count)[1]
 
 
 @pytest.mark.parametrize("count", [1, 2, 6, 64, 100, 512, 1000, 8192, 30_030, 131_072])
@@ -30,6 +34,7 @@ def test_neighbours_are_torn_apart_and_positions_are_uniform():
     np.testing.assert_allclose(np.bincount(landed, minlength=4) / 300, 0.25, atol=0.1)
 
 
-def test_the_key_decides():
-    first, same, other = (permutation(jax.random.key(seed), 512) for seed in (0, 0, 1))
+def test_the_key_decides_and_epochs_differ():
+    first, same, other = (permutations(jax.random.key(seed), 2, 512) for seed in (0, 0, 1))
     assert (first == same).all() and (first != other).any()
+    assert (first[0] != first[1]).any()

@@ -29,14 +29,26 @@ from proxima.core.losses import (
     value_error,
 )
 from proxima.core.normalize import Moments, add_samples, first_moments, normalize
-from proxima.core.parallel import mean_over, standardize
+from proxima.core.parallel import mean_over, standardize, sum_over
 from proxima.core.returns import discounted_sums, gae
-from proxima.core.shuffle import permutation
+from proxima.core.shuffle import permutations
 from proxima.core.spaces import Box, Discrete, Space, flat_size
 from proxima.core.trees import pack_rows
 from proxima.core.types import PerEnv, PyTree, Transition, View
 from proxima.nets.actor_critic import ActorCritic, NetworkConfig, actor_critic
 
+# The means of a gradient step, in the order in which they travel as one vector.
+METRICS = (
+    "loss/total",
+    "loss/policy",
+    "loss/value",
+    "train/entropy",
+    "train/approx_kl",
+    "train/clip_fraction",
+    "train/grad_norm",
+    "train/stopped_on_kl",  # only with target_kl
+)
+KL = METRICS.index("train/approx_kl")
 ADAM_EPS = 1e-5  # openai/baselines ppo2; Optax's own default is 1e-8
 
 
@@ -124,7 +136,7 @@ class Batch(NamedTuple):
     old_value: Array
     advantage: Array
     target: Array
-    mask: Array
+    weight: Array  # 0 on masked rows; within a minibatch the weights add up to 1
 
 
 class PPO(eqx.Module):
@@ -166,13 +178,13 @@ class PPO(eqx.Module):
 
     def explore(self, learner: Learner, view: View, noise: Array) -> tuple[Array, Array]:
         """Sampled actions, and their log-probabilities."""
-        distribution = jax.vmap(learner.net.policy)(seen(learner, view.obs))
+        distribution = learner.net.policy(seen(learner, view.obs))
         action = distribution.sample(noise)
         return action, distribution.log_prob(action)
 
     def exploit(self, learner: Learner | Policy, view: View) -> Array:
         """The most probable actions."""
-        return jax.vmap(learner.net.policy)(seen(learner, view.obs)).mode()
+        return learner.net.policy(seen(learner, view.obs)).mode()
 
     def policy(self, learner: Learner) -> Policy:
         """The learner's policy, to be handed to `exploit` in its stead."""
@@ -185,9 +197,9 @@ class PPO(eqx.Module):
         """The learner after all epochs over the rollout, and the means of what it saw."""
         reward, return_moments, running_return = self._scaled_reward(learner, rollout)
         batch = prepare(learner, rollout, reward)
-        variance_explained = explained_variance(batch.old_value, batch.target, batch.mask)
+        variance_explained = explained_variance(batch.old_value, batch.target, rollout.mask)
         if self.normalize_advantages == "batch":
-            flat = standardize(batch.advantage.ravel(), batch.mask.ravel(), self.axis)
+            flat = standardize(batch.advantage.ravel(), batch.weight.ravel(), self.axis)
             batch = batch._replace(advantage=flat.reshape(batch.advantage.shape))
 
         net, optimizer, metrics = self._optimize(learner, batch, key)
@@ -235,66 +247,55 @@ class PPO(eqx.Module):
 
         def step(carry, minibatch: Array):
             flat, optimizer, stopped = carry
-            (_, metrics), gradient = jax.value_and_grad(self._loss, has_aux=True)(
+            (_, means), gradient = jax.value_and_grad(self._loss, has_aux=True)(
                 unravel(flat), hyper, unpack(minibatch)
             )
-            gradient, metrics = mean_over(self.axis, (ravel_pytree(gradient)[0], metrics))
+            gradient, means = sum_over(self.axis, (ravel_pytree(gradient)[0], means))
             norm = jnp.linalg.norm(gradient)
             gradient = gradient * jnp.minimum(1.0, hyper.max_grad_norm / (norm + 1e-8))
             direction, next_optimizer = _adam().update(gradient, optimizer)
             next_flat = flat - rate * direction
-            metrics = metrics | {"train/grad_norm": norm}
+            means = jnp.append(means, norm)
             if not self.stop_on_kl:
-                return (next_flat, next_optimizer, stopped), metrics
-            stopped = stopped | (metrics["train/approx_kl"] > hyper.target_kl)
+                return (next_flat, next_optimizer, stopped), means
+            stopped = stopped | (means[KL] > hyper.target_kl)
             kept = jax.tree.map(
                 lambda new, old: jnp.where(stopped, old, new),
                 (next_flat, next_optimizer),
                 (flat, optimizer),
             )
-            return (*kept, stopped), metrics | {"train/stopped_on_kl": stopped.astype(jnp.float32)}
+            return (*kept, stopped), jnp.append(means, stopped)
 
-        def epoch(carry, key: Array):
-            shuffled = rows[permutation(key, len(rows))].reshape(self.minibatches, -1, width)
-            if self.normalize_advantages == "minibatch":
-                batch = unpack(shuffled)
-                advantage = standardize(batch.advantage, batch.mask, self.axis)
-                shuffled = pack_rows(batch._replace(advantage=advantage), 2)[0]
-            return jax.lax.scan(step, carry, shuffled)
+        def epoch(carry, order: Array):
+            shuffled = rows[order].reshape(self.minibatches, -1, width)
+            weighed = weigh(unpack(shuffled), self.normalize_advantages == "minibatch", self.axis)
+            return jax.lax.scan(step, carry, pack_rows(weighed, 2)[0])
 
         carry = (flat, learner.optimizer, jnp.asarray(False))
-        (flat, optimizer, _), metrics = jax.lax.scan(
-            epoch, carry, jax.random.split(key, self.epochs)
-        )
-        metrics = jax.tree.map(jnp.mean, metrics) | {"train/learning_rate": rate}
-        return unravel(flat), optimizer, metrics
+        orders = permutations(key, self.epochs, len(rows))
+        (flat, optimizer, _), means = jax.lax.scan(epoch, carry, orders)
+        metrics = dict(zip(METRICS, jnp.mean(means, axis=(0, 1)), strict=False))
+        return unravel(flat), optimizer, metrics | {"train/learning_rate": rate}
 
-    def _loss(self, net: ActorCritic, hyper: Hyper, batch: Batch) -> tuple[Array, dict[str, Array]]:
-        distribution, value = jax.vmap(net)(batch.obs)
+    def _loss(self, net: ActorCritic, hyper: Hyper, batch: Batch) -> tuple[Array, Array]:
+        """The loss, and it together with its parts, as METRICS names them."""
+        distribution, value = net(batch.obs)
         log_prob = distribution.log_prob(batch.action)
         if self.clip_value:
             errors = clipped_value_error(value, batch.old_value, batch.target, hyper.value_clip)
         else:
             errors = value_error(value, batch.target)
-
-        def mean(per_element: Array) -> Array:
-            return jnp.mean(per_element, where=batch.mask)
-
-        policy_loss = mean(
-            clip_surrogate(log_prob, batch.old_log_prob, batch.advantage, hyper.clip)
+        ratio = jnp.exp(log_prob - batch.old_log_prob)
+        per_element = (
+            clip_surrogate(log_prob, batch.old_log_prob, batch.advantage, hyper.clip),
+            errors,
+            distribution.entropy(),
+            approximate_kl(log_prob, batch.old_log_prob),
+            (jnp.abs(ratio - 1.0) > hyper.clip).astype(jnp.float32),
         )
-        value_loss = mean(errors)
-        entropy = mean(distribution.entropy())
-        loss = policy_loss + hyper.value_coef * value_loss - hyper.entropy_coef * entropy
-        clipped = jnp.abs(jnp.exp(log_prob - batch.old_log_prob) - 1.0) > hyper.clip
-        return loss, {
-            "loss/total": loss,
-            "loss/policy": policy_loss,
-            "loss/value": value_loss,
-            "train/entropy": entropy,
-            "train/approx_kl": mean(approximate_kl(log_prob, batch.old_log_prob)),
-            "train/clip_fraction": mean(clipped.astype(jnp.float32)),
-        }
+        means = jnp.stack(per_element) @ batch.weight  # one product instead of five masked means
+        loss = means[0] + hyper.value_coef * means[1] - hyper.entropy_coef * means[2]
+        return loss, jnp.concatenate([loss[None], means])
 
 
 def ppo(
@@ -344,10 +345,9 @@ def seen(learner: Learner | Policy, obs: PyTree) -> PyTree:
 
 def prepare(learner: Learner, rollout: Transition, reward: Array) -> Batch:
     """The rollout with values, advantages and value targets, time and batch axes still apart."""
-    over_batch = jax.vmap(jax.vmap(learner.net.value))
     obs = seen(learner, rollout.obs)
-    value = over_batch(obs)
-    next_value = over_batch(seen(learner, rollout.next_obs))
+    value = learner.net.value(obs)
+    next_value = learner.net.value(seen(learner, rollout.next_obs))
     hyper = learner.hyper
     advantage = gae(
         reward, value, next_value, rollout.terminated, rollout.truncated, hyper.gamma, hyper.lam
@@ -359,8 +359,17 @@ def prepare(learner: Learner, rollout: Transition, reward: Array) -> Batch:
         old_value=value,
         advantage=advantage,
         target=advantage + value,
-        mask=rollout.mask,
+        weight=rollout.mask.astype(jnp.float32),
     )
+
+
+def weigh(batch: Batch, normalize_advantages: bool, axis: str | None) -> Batch:
+    """Minibatches (M, samples, ...) whose weights add up to 1 in each, over all devices."""
+    advantage = batch.advantage
+    if normalize_advantages:
+        advantage = standardize(advantage, batch.weight, axis)
+    total = sum_over(axis, jnp.sum(batch.weight, axis=-1))
+    return batch._replace(advantage=advantage, weight=batch.weight / total[:, None])
 
 
 def _adam() -> optax.GradientTransformation:

@@ -27,12 +27,11 @@ def sum_over(axis: str | None, tree: PyTree) -> PyTree:
     return unravel(jax.lax.psum(flat, axis))
 
 
-def standardize(values: Array, mask: Array, axis: str | None = None) -> Array:
-    """`values` with mean 0 and deviation 1 over the mask's last axes and the mesh axis.
+def standardize(values: Array, weight: Array, axis: str | None = None) -> Array:
+    """`values` with mean 0 and deviation 1 under the weights, over the last axis and the mesh axis.
 
-    The reduction runs over the last axis; earlier axes (minibatches) are kept apart.
+    Earlier axes (minibatches) are kept apart.
     """
-    weight = mask.astype(values.dtype)
     sums = jnp.stack([jnp.sum(weight, -1), jnp.sum(values * weight, -1)])
     count, total = sum_over(axis, sums)
     mean = (total / count)[..., None]

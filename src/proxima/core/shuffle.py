@@ -28,11 +28,10 @@ def multipliers(count: int) -> tuple[int, ...]:
     return tuple(spread[i] for i in picks)
 
 
-def permutation(key: Array, count: int) -> Array:
-    """A random permutation of 0 .. count-1, one of 256·count affine ones."""
-    pick_key, shift_key = jax.random.split(key)
+def permutations(key: Array, epochs: int, count: int) -> Array:
+    """Random permutations of 0 .. count-1, (epochs, count), each one of 256·count affine ones."""
     choices = jnp.asarray(multipliers(count), jnp.uint32)
-    multiplier = choices[jax.random.randint(pick_key, (), 0, len(choices))]
-    shift = jax.random.randint(shift_key, (), 0, count).astype(jnp.uint32)
-    index = (jnp.arange(count, dtype=jnp.uint32) * multiplier) % count
-    return ((index + shift) % count).astype(jnp.int32)
+    bits = jax.random.bits(key, (2, epochs, 1), jnp.uint32)
+    multiplier, shift = choices[bits[0] % len(choices)], bits[1] % count
+    index = jnp.arange(count, dtype=jnp.uint32)[None]
+    return ((index * multiplier % count + shift) % count).astype(jnp.int32)

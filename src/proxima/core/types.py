@@ -118,4 +118,6 @@ class HostEnv(Protocol):
 
     def step(self, actions: np.ndarray) -> HostStep: ...
 
+    def render(self) -> np.ndarray | None: ...  # a picture of the first one, where it draws any
+
     def close(self) -> None: ...

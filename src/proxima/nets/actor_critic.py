@@ -1,4 +1,4 @@
-"""The actor and the critic: two MLPs, or two heads on one trunk. Nets take one sample."""
+"""The actor and the critic: two MLPs, or two heads on one trunk, over any leading axes."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -29,7 +29,7 @@ class NetworkConfig:
 
 
 class ActorCritic(eqx.Module):
-    """A policy and a value of one observation; `trunk` is None when the two nets are separate."""
+    """A policy and a value of observations; `trunk` is None when the two nets are separate."""
 
     trunk: MLP | None
     actor: MLP | Linear
@@ -38,13 +38,14 @@ class ActorCritic(eqx.Module):
     action_space: Space = eqx.field(static=True)
     kind: str = eqx.field(static=True)
     activation: str = eqx.field(static=True)
+    observation_rank: int = eqx.field(static=True)  # axes of one observation
 
     def policy(self, obs: Array) -> Distribution:
-        """The action distribution at one observation."""
+        """The action distribution at each observation."""
         return self._distribution(self._features(obs))
 
     def value(self, obs: Array) -> Array:
-        """V of one observation, a scalar."""
+        """V of each observation."""
         return self._value(self._features(obs))
 
     def __call__(self, obs: Array) -> tuple[Distribution, Array]:
@@ -53,24 +54,29 @@ class ActorCritic(eqx.Module):
         return self._distribution(features), self._value(features)
 
     def _features(self, obs: Array) -> Array:
-        flat = jnp.ravel(obs).astype(jnp.float32)
+        leading = obs.shape[: obs.ndim - self.observation_rank]
+        flat = obs.reshape(*leading, -1).astype(jnp.float32)
         if self.trunk is None:
             return flat
         return ACTIVATIONS[self.activation](self.trunk(flat))
 
     def _value(self, features: Array) -> Array:
         assert self.critic is not None
-        return self.critic(features)[0]
+        return self.critic(features)[..., 0]
 
     def _distribution(self, features: Array) -> Distribution:
         raw = self.actor(features)
         if self.log_std is None:
             return categorical(raw)
+        log_std = jnp.broadcast_to(self.log_std, raw.shape)
         if self.kind == "normal":
-            return Normal(raw, self.log_std)
+            return Normal(raw, log_std)
         assert isinstance(self.action_space, Box)
-        low, high = jnp.asarray(self.action_space.low), jnp.asarray(self.action_space.high)
-        return TanhNormal(raw, self.log_std, low, high)
+        low, high = (
+            jnp.broadcast_to(jnp.asarray(bound), raw.shape)
+            for bound in (self.action_space.low, self.action_space.high)
+        )
+        return TanhNormal(raw, log_std, low, high)
 
 
 def distribution_kind(config: NetworkConfig, space: Space) -> str:
@@ -89,7 +95,7 @@ def actor_critic(
     inputs = flat_size(observation_space)
     kind = distribution_kind(config, action_space)
     log_std = None if isinstance(action_space, Discrete) else jnp.zeros(outputs)
-    fixed = (log_std, action_space, kind, config.activation)
+    fixed = (log_std, action_space, kind, config.activation, len(observation_space.shape))
     if config.shared_trunk:
         width = config.hidden[-1]
         trunk = mlp(trunk_key, (inputs, *config.hidden), config.activation, 2**0.5)

@@ -4,23 +4,19 @@
                                           manifest.json       versions, step, scenario, loop, leaves
     <trial>/checkpoints/{last,best}                           relative links to such directories
 
-A checkpoint is made under a name that nobody reads and then renamed, so whoever kills the process
-leaves either the old directory or the new one. A state here is one trial's: NumPy arrays without
-the trial axis, and typed PRNG keys. Static parts of a state (activations, spaces) are not in the
-file; the scenario in the manifest stands for them.
+Whoever kills the process leaves either the old directory or the new one (`atomic.py`). A state here
+is one trial's: NumPy arrays without the trial axis, and typed PRNG keys. Static parts of a state
+(activations, spaces) are not in the file; the scenario in the manifest stands for them.
 """
 
 import contextlib
-import ctypes
 import errno
 import functools
 import hashlib
 import importlib.metadata
 import json
-import os
 import re
-import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,12 +29,12 @@ from jax import Array
 
 from proxima.core.errors import ProximaError
 from proxima.core.types import PyTree, TrainState
+from proxima.train import atomic
 
 FORMAT = 1  # of the files; one more whenever an older reader would misread them
 STATE, MANIFEST = "state.safetensors", "manifest.json"
 LAST, BEST = "last", "best"
 _STEP = re.compile(r"step_\d{12}")
-_TEMPORARY = re.compile(rf"\.tmp-(\d{{1,9}})-({LAST}|{BEST}|(new|old)-step_\d{{12}})")
 _MANIFEST_TYPES = {
     **{"format": int, "versions": dict, "step": int, "sha256": str},
     **{"scenario": dict, "loop": dict, "leaves": dict, "resumable": bool},
@@ -94,26 +90,14 @@ def save(
     target = at_step(directory, step)
     root = target.parent
     files = _contents(step, state, {**manifest, "resumable": last})
-    new = _temporary(root, f"new-{target.name}")
+    # best first: killed in between, the loop repeats the step but cannot lose the best one
+    links = [link for link, is_due in ((BEST, best), (LAST, last)) if is_due]
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        _remove(new)  # a killed process may have had our id
-        new.mkdir()
-        for name, content in files.items():
-            _write(new / name, content)
-        _flush(new)
-        _put_in_place(new, target)
-        # best first: killed in between, the loop repeats the step but cannot lose the best one
-        for link, is_due in ((BEST, best), (LAST, last)):
-            if is_due:
-                _point(root / link, target.name)
-        _flush(root)
+        atomic.write_directory(target, files, links)
     except OSError as failure:
         raise ProximaError(_failure_words(root, step, failure)) from failure
-    finally:
-        _remove(new)
     with contextlib.suppress(OSError):  # the checkpoint is safe; what could not be tidied can wait
-        _prune(root, keep)
+        atomic.prune(root, _superfluous(root, keep))
     return target
 
 
@@ -365,65 +349,6 @@ def _failure_words(root: Path, step: int, failure: OSError) -> str:
     )
 
 
-def _write(path: Path, content: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _flush(directory: Path) -> None:
-    """The directory's entries on the disk: a power cut must not undo a rename."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _put_in_place(new: Path, target: Path) -> None:
-    """`new` under the target's name; a target that was there has gone, or has the name of `new`."""
-    if not os.path.lexists(target):
-        os.rename(new, target)
-    elif not _exchange(new, target):
-        old = _temporary(target.parent, f"old-{target.name}")
-        os.rename(target, old)
-        os.rename(new, target)
-        _remove(old)
-
-
-def _exchange(one: Path, other: Path) -> bool:
-    """Swaps two names in one step; False where the system cannot (Linux can, Python does not)."""
-    at_working_directory, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-    try:
-        rename = ctypes.CDLL(None).renameat2
-    except (AttributeError, OSError, TypeError):
-        return False
-    names = (os.fsencode(one), os.fsencode(other))
-    return rename(at_working_directory, names[0], at_working_directory, names[1], exchange) == 0
-
-
-def _point(link: Path, name: str) -> None:
-    temporary = _temporary(link.parent, link.name)
-    _remove(temporary)
-    try:
-        temporary.symlink_to(name)
-        os.replace(temporary, link)
-    finally:
-        _remove(temporary)
-
-
-def _temporary(root: Path, name: str) -> Path:
-    return root / f".tmp-{os.getpid()}-{name}"
-
-
-def _remove(path: Path) -> None:
-    if path.is_symlink():
-        path.unlink()
-    else:
-        shutil.rmtree(path, ignore_errors=True)
-
-
 def _steps_in(root: Path) -> list[Path]:
     if not root.is_dir():
         return []
@@ -431,33 +356,9 @@ def _steps_in(root: Path) -> list[Path]:
     return sorted(path for path in found if path.is_dir() and not path.is_symlink())
 
 
-def _prune(root: Path, keep: int) -> None:
-    """Removes what killed processes left half done, and all but the newest and the linked."""
-    for path in _left_behind(root):
-        _remove(path)
+def _superfluous(root: Path, keep: int) -> list[Path]:
+    """All checkpoints but the newest to resume from, `keep` of them, and the linked."""
     linked = {(root / link).resolve() for link in (LAST, BEST)}
     steps = _steps_in(root)
     newest = [path for path in reversed(steps) if _is_resumable(path)][:keep]
-    for path in steps:
-        if path not in newest and path.resolve() not in linked:
-            gone = _temporary(root, f"old-{path.name}")
-            os.rename(path, gone)  # so that no one meets it half removed
-            _remove(gone)
-
-
-def _left_behind(root: Path) -> Iterator[Path]:
-    for path in root.iterdir():
-        match = _TEMPORARY.fullmatch(path.name)
-        # Our own are done with by now: only a process that is gone can have left one under our id.
-        if match and (int(match[1]) == os.getpid() or not _is_running(int(match[1]))):
-            yield path
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except PermissionError:  # somebody else's
-        return True
-    except ProcessLookupError:
-        return False
-    return True
+    return [path for path in steps if path not in newest and path.resolve() not in linked]

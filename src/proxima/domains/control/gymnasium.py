@@ -5,8 +5,8 @@
     disabled    nobody resets; the pool does, environment by environment
 
 A pool hides the mode: `obs` is what to act on, `next_obs` what the action led to, and `mask` is
-False in fake rows. Left out on purpose: structured spaces (Dict, Tuple, MultiDiscrete), and worker
-processes, for which `wrap_pool` takes an AsyncVectorEnv.
+False in fake rows. Left out on purpose: worker processes, for which `wrap_pool` takes an
+AsyncVectorEnv. What spaces there may be is in `gymnasium_spaces.py`.
 """
 
 import difflib
@@ -17,9 +17,10 @@ from typing import Any, Literal, final
 import numpy as np
 
 from proxima.core.errors import ProximaError
-from proxima.core.spaces import Discrete, Space, box
+from proxima.core.spaces import Space
 from proxima.core.types import HostStep
 from proxima.domains.control.config import EnvConfig
+from proxima.domains.control.gymnasium_spaces import translate
 
 Autoreset = Literal["same_step", "next_step", "disabled"]
 
@@ -33,15 +34,12 @@ class GymnasiumPool:
     """
 
     def __init__(self, name: str, envs: Sequence[Any]):
-        first = envs[0]
-        self.observation_space = _observation_space(name, first.observation_space)
-        self.action_space = _action_space(name, first.action_space)
+        self._spaces = translate(name, envs[0].observation_space, envs[0].action_space)
+        self.observation_space = self._spaces.observation_space
+        self.action_space = self._spaces.action_space
         self.num_envs = len(envs)
         self._name = name
         self._envs = list(envs)
-        self._to_env = _action_converter(first.action_space)
-        self._start = _first_value(first.observation_space)
-        self._dtype = _observation_dtype(first.observation_space)
         self._real = np.ones(self.num_envs, bool)
         self._real.flags.writeable = False  # every step hands out this one array
         self._steps = 0
@@ -55,7 +53,7 @@ class GymnasiumPool:
                 obs[index] = env.reset(seed=int(seed))[0]
             except Exception as error:
                 raise self._failure(index, error) from error
-        return obs - self._start if self._start else obs
+        return self._from_zero(obs)
 
     def step(self, actions: np.ndarray) -> HostStep:
         """One step of every environment; those that end are reset at once."""
@@ -67,7 +65,7 @@ class GymnasiumPool:
         self._steps += 1
         index = 0
         try:
-            for index, action in enumerate(self._to_env(actions)):
+            for index, action in enumerate(self._spaces.to_env(actions)):
                 env = self._envs[index]
                 next_obs[index], reward[index], ended, cut, _ = env.step(action)
                 terminated[index], truncated[index] = ended, cut
@@ -80,20 +78,12 @@ class GymnasiumPool:
             obs = next_obs.copy()
             for index, first in after.items():
                 obs[index] = first
-        if self._start:
-            obs, next_obs = obs - self._start, next_obs - self._start
+        obs, next_obs = self._from_zero(obs), self._from_zero(next_obs)
         return HostStep(obs, reward, terminated, truncated, next_obs, self._real)
 
     def render(self) -> np.ndarray | None:
         """A picture of the first environment, or None where it draws none."""
-        import gymnasium
-
-        if self._envs[0].render_mode != "rgb_array":
-            return None
-        try:
-            return np.asarray(self._envs[0].render())
-        except (gymnasium.error.DependencyNotInstalled, ImportError):
-            return None
+        return _picture(self._envs[0], self._envs[0].render)
 
     def close(self) -> None:
         """Frees the environments; a second call does nothing."""
@@ -102,7 +92,10 @@ class GymnasiumPool:
         self._envs = []
 
     def _empty(self) -> np.ndarray:
-        return np.empty((self.num_envs, *self.observation_space.shape), self._dtype)
+        return np.empty((self.num_envs, *self.observation_space.shape), self._spaces.dtype)
+
+    def _from_zero(self, obs: np.ndarray) -> np.ndarray:
+        return obs - self._spaces.start if self._spaces.start else obs
 
     def _failure(self, index: int, error: Exception) -> ProximaError:
         return ProximaError(
@@ -119,13 +112,13 @@ class VectorPool:
     def __init__(self, vector_env: Any):
         self._name = str(vector_env)
         self._mode = _autoreset_mode(vector_env)
-        self.observation_space = _observation_space(self._name, vector_env.single_observation_space)
-        self.action_space = _action_space(self._name, vector_env.single_action_space)
+        self._spaces = translate(
+            self._name, vector_env.single_observation_space, vector_env.single_action_space
+        )
+        self.observation_space = self._spaces.observation_space
+        self.action_space = self._spaces.action_space
         self.num_envs = int(vector_env.num_envs)
         self._vector_env = vector_env
-        self._to_env = _action_converter(vector_env.single_action_space)
-        self._start = _first_value(vector_env.single_observation_space)
-        self._dtype = _observation_dtype(vector_env.single_observation_space)
         self._ended = np.zeros(self.num_envs, bool)
         self._steps = 0
 
@@ -149,7 +142,7 @@ class VectorPool:
         """One step of every environment; in next-step mode some rows may be fake."""
         self._steps += 1
         try:
-            return self._step(self._to_env(actions))
+            return self._step(self._spaces.to_env(actions))
         except ProximaError:
             raise
         except Exception as error:
@@ -189,14 +182,7 @@ class VectorPool:
 
     def render(self) -> np.ndarray | None:
         """A picture of the first environment, or None where it draws none."""
-        import gymnasium
-
-        if self._vector_env.render_mode != "rgb_array":
-            return None
-        try:
-            return np.asarray(self._vector_env.render()[0])
-        except (gymnasium.error.DependencyNotInstalled, ImportError):
-            return None
+        return _picture(self._vector_env, lambda: self._vector_env.render()[0])
 
     def close(self) -> None:
         """Frees the vector environment."""
@@ -204,7 +190,8 @@ class VectorPool:
 
     def _own(self, obs: Any) -> np.ndarray:
         # A copy always: vector environments may write each step into the same memory.
-        return np.array(obs, self._dtype) - np.asarray(self._start, self._dtype)
+        start, dtype = self._spaces.start, self._spaces.dtype
+        return np.array(obs, dtype) - np.asarray(start, dtype)
 
     def _failure(self, error: Exception) -> ProximaError:
         return ProximaError(
@@ -234,10 +221,8 @@ def spaces(config: EnvConfig) -> tuple[Space, Space]:
     """What the named environment observes, and which actions it takes."""
     env = _make_env(config, render=False)
     try:
-        return (
-            _observation_space(config.name, env.observation_space),
-            _action_space(config.name, env.action_space),
-        )
+        translation = translate(config.name, env.observation_space, env.action_space)
+        return translation.observation_space, translation.action_space
     finally:
         env.close()
 
@@ -307,6 +292,17 @@ def _can_draw(config: EnvConfig) -> bool:
     return "rgb_array" in modes
 
 
+def _picture(env: Any, draw: Callable[[], Any]) -> np.ndarray | None:
+    import gymnasium
+
+    if env.render_mode != "rgb_array":
+        return None
+    try:
+        return np.asarray(draw())
+    except (gymnasium.error.DependencyNotInstalled, ImportError):
+        return None
+
+
 def _autoreset_mode(vector_env: Any) -> Autoreset:
     from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
@@ -328,55 +324,3 @@ def _autoreset_mode(vector_env: Any) -> Autoreset:
         AutoresetMode.DISABLED: "disabled",
     }
     return names[mode]
-
-
-def _observation_space(name: str, space: Any) -> Space:
-    import gymnasium
-
-    if isinstance(space, gymnasium.spaces.Discrete):
-        return Discrete(int(space.n))
-    if isinstance(space, gymnasium.spaces.Box):
-        return box(space.low, space.high, space.shape, str(_observation_dtype(space)))
-    raise _unsupported(name, "observation", space)
-
-
-def _action_space(name: str, space: Any) -> Space:
-    import gymnasium
-
-    if isinstance(space, gymnasium.spaces.Discrete):
-        return Discrete(int(space.n))
-    if isinstance(space, gymnasium.spaces.Box) and np.issubdtype(space.dtype, np.floating):
-        return box(space.low, space.high, space.shape)
-    raise _unsupported(name, "action", space)
-
-
-def _unsupported(name: str, kind: str, space: Any) -> ProximaError:
-    return ProximaError(
-        f"{name}: its {kind} space is {space}, and only Discrete and Box spaces"
-        f"{' of floats' if kind == 'action' else ''} can be learnt from; a wrapper of "
-        "gymnasium.wrappers, such as FlattenObservation, may turn it into one"
-    )
-
-
-def _observation_dtype(space: Any) -> np.dtype:
-    """The space's own dtype, but no more than 32 bits, as compiled programs have it."""
-    narrow = {"float16": "float32", "float64": "float32", "int64": "int32", "uint64": "uint32"}
-    own = str(np.dtype(space.dtype))
-    return np.dtype(narrow.get(own, own))
-
-
-def _first_value(space: Any) -> int:
-    """What a Discrete space counts from; 0 for a Box."""
-    import gymnasium
-
-    return int(space.start) if isinstance(space, gymnasium.spaces.Discrete) else 0
-
-
-def _action_converter(space: Any) -> Callable[[np.ndarray], np.ndarray]:
-    """From an agent's rows of actions to the environment's: shifted by its start, or clipped."""
-    import gymnasium
-
-    if isinstance(space, gymnasium.spaces.Discrete):
-        return lambda actions: np.asarray(actions, space.dtype) + space.start
-    shape, low, high = space.shape, space.low, space.high
-    return lambda actions: np.clip(np.asarray(actions, space.dtype).reshape(-1, *shape), low, high)

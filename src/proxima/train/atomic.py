@@ -1,0 +1,124 @@
+"""Directories on a disk that appear whole or not at all, whoever kills the process and whenever.
+
+Everything is made under a name that nobody reads, `.tmp-<process>-<new|old>-<name>`, and renamed;
+what a killed process leaves under such a name, the next `prune` of that place removes. What fails
+raises an OSError, for the caller to put into words.
+"""
+
+import ctypes
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+_TEMPORARY = re.compile(r"\.tmp-(\d{1,9})-(new|old)-.+")
+
+
+def write_directory(target: Path, files: Mapping[str, bytes], links: Iterable[str]) -> None:
+    """Makes a directory of these files, replacing one there, then points the links beside it to it.
+
+    The links move one after the other, in the order given.
+    """
+    root = target.parent
+    new = _temporary(root, f"new-{target.name}")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        _remove(new)  # a killed process may have had our id
+        new.mkdir()
+        for name, content in files.items():
+            _write(new / name, content)
+        _flush(new)
+        _put_in_place(new, target)
+        for link in links:
+            _point(root / link, target.name)
+        _flush(root)
+    finally:
+        _remove(new)
+
+
+def prune(root: Path, unwanted: Iterable[Path]) -> None:
+    """Removes what killed processes left half done in a directory, and what is unwanted there."""
+    for path in _left_behind(root):
+        _remove(path)
+    for path in unwanted:
+        gone = _temporary(root, f"old-{path.name}")
+        os.rename(path, gone)  # so that no one meets it half removed
+        _remove(gone)
+
+
+def _temporary(root: Path, name: str) -> Path:
+    return root / f".tmp-{os.getpid()}-{name}"
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _flush(directory: Path) -> None:
+    """The directory's entries on the disk: a power cut must not undo a rename."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _put_in_place(new: Path, target: Path) -> None:
+    """`new` under the target's name; a target that was there has gone, or has the name of `new`."""
+    if not os.path.lexists(target):
+        os.rename(new, target)
+    elif not _exchange(new, target):
+        old = _temporary(target.parent, f"old-{target.name}")
+        os.rename(target, old)
+        os.rename(new, target)
+        _remove(old)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swaps two names in one step; False where the system cannot (Linux can, Python does not)."""
+    at_working_directory, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    try:
+        rename = ctypes.CDLL(None).renameat2
+    except (AttributeError, OSError, TypeError):
+        return False
+    names = (os.fsencode(one), os.fsencode(other))
+    return rename(at_working_directory, names[0], at_working_directory, names[1], exchange) == 0
+
+
+def _point(link: Path, name: str) -> None:
+    temporary = _temporary(link.parent, f"new-{link.name}")
+    _remove(temporary)
+    try:
+        temporary.symlink_to(name)
+        os.replace(temporary, link)
+    finally:
+        _remove(temporary)
+
+
+def _remove(path: Path) -> None:
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _left_behind(root: Path) -> Iterator[Path]:
+    for path in root.iterdir():
+        match = _TEMPORARY.fullmatch(path.name)
+        # Our own are done with by now: only a process that is gone can have left one under our id.
+        if match and (int(match[1]) == os.getpid() or not _is_running(int(match[1]))):
+            yield path
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except PermissionError:  # somebody else's
+        return True
+    except ProcessLookupError:
+        return False
+    return True

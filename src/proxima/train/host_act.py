@@ -1,0 +1,66 @@
+"""Acting in host environments: one compiled call per step chooses for the pools of all trials.
+
+A pool's rows are (trials × B, ...), trial by trial; noise is (trials, B, ...).
+"""
+
+import functools
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import numpy as np
+from jax import Array
+
+from proxima.core.spaces import Discrete, Space
+from proxima.core.types import Agent, PyTree, View
+from proxima.train.chunk import over_trials
+
+Act = Callable[[np.ndarray, PyTree], PyTree]  # a pool's observations, noise → what was chosen
+
+
+def explorer(agent: Agent, learners: PyTree) -> Act:
+    """The function that gives exploring actions, and what the algorithm wants back of them."""
+    return _acting(_explore, agent, learners)
+
+
+def exploiter(agent: Agent, learners: PyTree) -> Act:
+    """The function that gives greedy actions; it needs no noise."""
+    return _acting(_exploit, agent, learners)
+
+
+def zeros(space: Space, count: int) -> np.ndarray:
+    """Observations to compile with."""
+    dtype = "int32" if isinstance(space, Discrete) else space.dtype
+    return np.zeros((count, *space.shape), dtype)
+
+
+def _explore(agent: Agent, learner: PyTree, obs: Array, noise: PyTree) -> PyTree:
+    return agent.explore(learner, View(obs), noise)
+
+
+def _exploit(agent: Agent, learner: PyTree, obs: Array, noise: PyTree) -> PyTree:
+    return agent.exploit(learner, View(obs))
+
+
+def _acting(choose: Callable, agent: Agent, learners: PyTree) -> Act:
+    """The compiled function with the agent and what acting needs of the learners filled in."""
+    leaves, structure = jax.tree.flatten((agent, agent.policy(learners)))
+    return partial(_compiled(choose, structure), leaves)
+
+
+@functools.cache
+def _compiled(choose: Callable, structure) -> Callable:
+    """The compiled function (leaves of agent and policy, obs, noise) → what `choose` gives.
+
+    It takes leaves because flattening modules in Python at every step costs more than the nets do.
+    """
+
+    @jax.jit
+    def act(leaves: list[Array], obs: Array, noise: PyTree) -> PyTree:
+        agent, learners = jax.tree.unflatten(structure, leaves)
+        trials = jax.tree.leaves(learners)[0].shape[0]
+        by_trial = obs.reshape(trials, -1, *obs.shape[1:])
+        chosen = over_trials(lambda row: choose(agent, *row), (learners, by_trial, noise))
+        return jax.tree.map(lambda rows: rows.reshape(-1, *rows.shape[2:]), chosen)
+
+    return act

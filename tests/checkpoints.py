@@ -1,0 +1,39 @@
+"""Small checkpoints to save, and states to compare."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from proxima.core.types import TrainState
+from proxima.train import checkpoint
+
+MANIFEST = {"scenario": {"name": "cartpole"}, "loop": {"chunks": 3, "best": 0.1}}
+
+
+def small_state(value: float = 0.0, width: int = 3) -> TrainState:
+    return TrainState({"weight": np.full(width, value, np.float32)}, None, np.arange(2))
+
+
+def assert_identical(one, other) -> None:
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        assert a.dtype == b.dtype
+        assert a.shape == b.shape
+        if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+            a, b = jax.random.key_data(a), jax.random.key_data(b)
+        assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+
+
+def save(directory: Path, step: int, state=None, keep=2, best=False, **more) -> Path:
+    state = small_state(step) if state is None else state
+    return checkpoint.save(directory, step, state, MANIFEST, keep, best, **more)
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in (directory / "checkpoints").iterdir())
+
+
+def step_names(*steps: int) -> list[str]:
+    return [f"step_{step:012d}" for step in steps]

@@ -1,0 +1,197 @@
+"""Gymnasium's pools: every autoreset mode against a plain loop, and refusals in words."""
+
+from typing import ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from host_envs import COUNTER, MODES, Counter
+
+from proxima.core.errors import ProximaError
+from proxima.core.spaces import Box, Discrete
+from proxima.domains.control import gymnasium as adapter
+from proxima.domains.control.config import EnvConfig
+
+VECTOR_MODES = {
+    "same_step": AutoresetMode.SAME_STEP,
+    "next_step": AutoresetMode.NEXT_STEP,
+    "disabled": AutoresetMode.DISABLED,
+}
+
+
+class Structured(Counter):
+    observation_space = gymnasium.spaces.Dict({"a": gymnasium.spaces.Discrete(2)})
+
+
+class ManyActions(Counter):
+    action_space = gymnasium.spaces.MultiDiscrete([2, 3])
+
+
+def needs_a_package():
+    raise gymnasium.error.DependencyNotInstalled('run `pip install "gymnasium[box2d]"`')
+
+
+for entry_point in (Structured, ManyActions, needs_a_package):
+    gymnasium.register(f"Test{entry_point.__name__}-v0", entry_point=entry_point)
+
+
+def plain_loop(seed: int, actions: np.ndarray) -> list[tuple]:
+    """The transitions of one Counter, by hand; actions count from 0 as the agent's do."""
+    env, rows = Counter(), []
+    obs, _ = env.reset(seed=seed)
+    for action in actions:
+        next_obs, reward, terminated, truncated, _ = env.step(int(action) - 1)
+        rows.append((tuple(obs), reward, tuple(next_obs), terminated, truncated))
+        obs = env.reset()[0] if terminated or truncated else next_obs
+    return rows
+
+
+def masked_transitions(pool, seeds: list[int], actions: np.ndarray) -> list[list[tuple]]:
+    """The real transitions of a pool, environment i taking actions[i]; checks the fake ones."""
+    obs = pool.reset(seeds)
+    rows: list[list[tuple]] = [[] for _ in seeds]
+    ended_before = np.zeros(len(seeds), bool)
+    while min(map(len, rows)) < actions.shape[1]:
+        taken = [min(len(row), actions.shape[1] - 1) for row in rows]
+        step = pool.step(actions[np.arange(len(seeds)), taken])
+        assert step.obs.dtype == step.next_obs.dtype == step.reward.dtype == np.float32
+        ended = step.terminated | step.truncated
+        for i, real in enumerate(step.mask):
+            if real:
+                endings = (bool(step.terminated[i]), bool(step.truncated[i]))
+                rows[i].append((tuple(obs[i]), step.reward[i], tuple(step.next_obs[i]), *endings))
+            else:
+                assert ended_before[i] and step.reward[i] == 0 and not ended[i]
+        obs, ended_before = step.obs, ended
+    return [row[: actions.shape[1]] for row in rows]
+
+
+def pools(num_envs: int):
+    """Every way to make a pool of Counters."""
+    made = [adapter.make_pool(COUNTER, num_envs, autoreset=mode) for mode in MODES]
+    made += [
+        adapter.wrap_pool(SyncVectorEnv([Counter] * num_envs, copy=copy, autoreset_mode=mode))
+        for mode in VECTOR_MODES.values()
+        for copy in (False, True)
+    ]
+    return made
+
+
+def test_every_autoreset_mode_gives_the_transitions_of_a_plain_loop():
+    seeds = [0, 1, 2, 7]
+    actions = np.random.default_rng(0).integers(0, 3, (len(seeds), 30))
+    expected = [plain_loop(seed, row) for seed, row in zip(seeds, actions, strict=True)]
+    endings = {row[3:] for rows in expected for row in rows}
+    assert endings == {(False, False), (True, False), (False, True)}
+    for pool in pools(len(seeds)):
+        assert masked_transitions(pool, seeds, actions) == expected
+        assert masked_transitions(pool, seeds, actions) == expected  # a reset forgets old endings
+        pool.close()
+
+
+@pytest.mark.parametrize(("mode", "fakes"), [("same_step", 0), ("next_step", 1), ("disabled", 0)])
+def test_only_next_step_mode_has_fake_rows(mode, fakes):
+    pool = adapter.make_pool(COUNTER, 1, autoreset=mode)
+    pool.reset([0])  # the first episode is one step long
+    first, second = pool.step(np.array([0])), pool.step(np.array([0]))
+    assert first.mask.all() and first.truncated.all()
+    assert (~second.mask).sum() == fakes
+    assert first.next_obs[0].tolist() == [0, 1, -1]
+    assert first.obs[0].tolist() == ([0, 1, -1] if fakes else [1, 0, 0])
+    assert second.obs[0].tolist() == ([1, 0, 0] if fakes else [1, 1, -1])
+
+
+def test_an_environment_may_reuse_the_memory_of_its_observations():
+    actions = np.random.default_rng(1).integers(0, 3, (2, 20))
+    expected = [plain_loop(seed, row) for seed, row in zip((4, 5), actions, strict=True)]
+    pool = adapter.make_pool(EnvConfig(name="TestRecycler-v0"), 2)
+    assert masked_transitions(pool, [4, 5], actions) == expected
+
+
+def test_the_mode_of_a_vector_env_is_its_own_although_metadata_are_shared():
+    same = SyncVectorEnv([Counter], autoreset_mode=AutoresetMode.SAME_STEP)
+    SyncVectorEnv([Counter], autoreset_mode=AutoresetMode.NEXT_STEP)
+    assert same.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP  # what Gymnasium claims
+    pool = adapter.wrap_pool(same)
+    pool.reset([0])
+    step = pool.step(np.array([0]))
+    assert (step.next_obs[0].tolist(), step.obs[0].tolist()) == ([0, 1, -1], [1, 0, 0])
+    assert pool.step(np.array([0])).mask.all()
+
+
+def test_a_native_vector_env_is_taken_as_its_metadata_say():
+    vector_env = gymnasium.make_vec("CartPole-v1", 3, vectorization_mode="vector_entry_point")
+    pool = adapter.wrap_pool(vector_env)
+    first = pool.reset([1, 2, 3])
+    np.testing.assert_array_equal(first, pool.reset([1, 2, 3]))
+    fakes = [~pool.step(np.zeros(3, int)).mask for _ in range(30)]
+    assert np.sum(fakes, axis=0).min() >= 1  # always left ends within 11 steps
+
+
+def test_a_vector_env_that_does_not_tell_its_mode_is_refused():
+    class Silent(VectorEnv):
+        metadata: ClassVar = {}
+        num_envs = 1
+
+    with pytest.raises(ProximaError, match="autoreset_mode"):
+        adapter.wrap_pool(Silent())
+
+
+def test_spaces_and_actions_are_translated():
+    observation_space, action_space = adapter.spaces(COUNTER)
+    assert observation_space == Box((3,), (-np.inf,) * 3, (np.inf,) * 3, "float32")
+    assert action_space == Discrete(3)
+    pool = adapter.make_pool(EnvConfig(name="TestBounded-v0"), 2)
+    assert pool.observation_space == Box((2, 1), (0.0, 0.0), (255.0, 255.0), "uint8")
+    assert pool.action_space == Box((2,), (-1.0, -2.0), (1.0, 2.0), "float32")
+    assert pool.reset([0, 0]).dtype == np.uint8
+    step = pool.step(np.array([[9.0, 0.5], [-0.5, -9.0]], np.float32))
+    assert step.reward.tolist() == [6.0, -20.5] and step.next_obs.dtype == np.uint8
+    frozen_lake = adapter.make_pool(EnvConfig(name="FrozenLake-v1"), 2)
+    assert frozen_lake.observation_space == Discrete(16)
+    assert frozen_lake.reset([0, 1]).dtype == np.int32
+
+
+def test_an_episode_is_cut_at_the_limit_of_the_scenario():
+    pool = adapter.make_pool(EnvConfig(name="CartPole-v1", max_steps_per_episode=3), 2)
+    pool.reset([0, 1])
+    steps = [pool.step(np.zeros(2, int)) for _ in range(6)]
+    assert [step.truncated.all() for step in steps] == [False, False, True] * 2
+    assert not any(step.terminated.any() for step in steps)
+
+
+def test_an_environment_that_raises_is_named_with_its_step_and_message():
+    config = EnvConfig(name="TestCounter-v0", params={"raises_at": 3})
+    pool = adapter.make_pool(config, 3)
+    pool.reset([0, 1, 0])  # episodes last 1, 2, 3 or 2, 3, 1 steps; only a third step raises
+    with pytest.raises(ProximaError, match=r"environment 1 of 3.*step 5.*wheel came off") as caught:
+        for _ in range(9):
+            pool.step(np.zeros(3, int))
+    assert isinstance(caught.value.__cause__, ValueError)
+    wrapped = adapter.make_pool(config, 1, autoreset="next_step")
+    wrapped.reset([2])
+    with pytest.raises(ProximaError, match=r"step 3.*wheel came off"):
+        for _ in range(9):
+            wrapped.step(np.zeros(1, int))
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (EnvConfig(name="CartPol-v1"), "did you mean CartPole-v1"),
+        (EnvConfig(name="CartPole-v99"), "CartPole-v1"),
+        (EnvConfig(name="ALE/Pong-v5"), "pip install ale-py"),
+        (EnvConfig(name="no_such_module:Thing-v0"), "pip install no_such_module"),
+        (EnvConfig(name="what is this?"), "could not make"),
+        (EnvConfig(name="Testneeds_a_package-v0"), r'pip install "gymnasium\[box2d\]"'),
+        (EnvConfig(name="CartPole-v1", params={"suton_barto": True}), "sutton_barto_reward"),
+        (EnvConfig(name="TestStructured-v0"), "observation space is Dict.*FlattenObservation"),
+        (EnvConfig(name="TestManyActions-v0"), "action space is MultiDiscrete"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_in_words(config, words):
+    with pytest.raises(ProximaError, match=words):
+        adapter.make_pool(config, 2)
+    with pytest.raises(ProximaError, match=words):
+        adapter.spaces(config)

@@ -1,0 +1,34 @@
+"""Scenario files to load, and what is said of them."""
+
+from pathlib import Path
+
+import pytest
+
+from proxima.core.errors import ProximaError
+from proxima.scenario import load
+
+SCENARIO_KEYS = (
+    "name, description, seed, trials, output_directory, env, network, algorithm, training, "
+    "evaluation, convergence, checkpoint, tracking"
+)
+
+
+def write(directory: Path, text: str | bytes, name: str = "mine.yaml") -> Path:
+    path = directory / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def message(call, *arguments) -> str:
+    """What the error says that the call raises."""
+    with pytest.raises(ProximaError) as caught:
+        call(*arguments)
+    return str(caught.value)
+
+
+def file_message(directory: Path, text: str | bytes) -> str:
+    """What loading a file with this text says, without the file's path in front."""
+    path = write(directory, text)
+    lines = message(load, path).splitlines()
+    assert all(line.startswith(f"{path}: ") for line in lines), lines
+    return "\n".join(line.removeprefix(f"{path}: ") for line in lines)
