@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
-from annotated_types import Ge
+from annotated_types import Ge, Interval
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from proxima.algorithms.ppo import PPOConfig
@@ -43,7 +43,7 @@ class Scenario:
     """The experiment's name, which is the file's name without its ending."""
     description: str = ""
     """One line for the list of scenarios."""
-    seed: Annotated[int, Ge(0)] = 0
+    seed: Annotated[int, Interval(ge=0, lt=2**31)] = 0
     """Seed of the first trial; trial k has seed + k."""
     trials: Annotated[int, Ge(1)] = 1
     """Independent repetitions."""

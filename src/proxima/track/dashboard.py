@@ -14,7 +14,7 @@ def command(uri: str | None, port: int) -> list[str]:
     store = resolve_uri(uri)
     return [
         sys.executable, "-m", "mlflow", "ui",
-        "--backend-store-uri", store, "--host", LOOPBACK, "--port", str(port),
+        "--backend-store-uri", store, "--host", LOOPBACK, "--port", str(port), "--workers", "1",
     ]  # fmt: skip
 
 
