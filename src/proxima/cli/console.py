@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -124,8 +123,8 @@ def print_summary(console: Console, summary: dict[str, Any]) -> None:
 def trials_table(summary: dict[str, Any]) -> Table:
     """One row per trial."""
     title = f"{summary['scenario']} · {summary['algorithm']}"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("trial", "seed", "steps", "episodes", "greedy", "sampled", "state"):
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for name in ("trial", "steps", "episodes", "greedy", "sampled", "state"):
         table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)
     for result in summary["trials"]:
         state = STATES[result["stopped"]]
@@ -133,7 +132,6 @@ def trials_table(summary: dict[str, Any]) -> Table:
             state = f"solved at {result['converged_at_step']:,}"
         table.add_row(
             str(result["trial"]),
-            str(result["seed"]),
             f"{result['environment_steps']:,}",
             f"{result['episodes']:,}",
             *(

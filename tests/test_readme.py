@@ -1,0 +1,61 @@
+"""The README's commands and examples run as written, but for a small budget."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from tiny import TINY, flags, run_main
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+DAILY = re.findall(r"^proxima .*$", README, re.MULTILINE)
+EXAMPLES = re.findall(r"```python\n(import proxima.*?)```", README, re.DOTALL)
+
+
+def test_the_daily_commands_run_in_their_order(workdir, capsys, monkeypatch):
+    """What the budget leaves alone is the README's own: names, flags, order."""
+    assert [words.split()[1] for words in DAILY] == [
+        "experiment", "scenarios", "evaluate", "resume", "compare",
+    ]  # fmt: skip
+    small = flags(*TINY)
+    host = run_main(["experiment", "--scenario", "cartpole_host", *small], capsys, monkeypatch)
+    assert host.code == 0, host.err
+    for words in DAILY:
+        arguments = shlex.split(words)[1:]
+        if arguments[0] == "experiment":
+            arguments += small
+        done = run_main(arguments, capsys, monkeypatch)
+        assert done.code == 0, f"{words}\n{done.err}"
+        assert done.out
+    assert Path("cartpole.gif").read_bytes().startswith(b"GIF8")
+    assert Path("comparison.png").exists()
+
+
+@pytest.mark.parametrize("code", EXAMPLES)
+def test_the_python_example_runs(code, workdir):
+    shrunk = code.replace('"trials": 5', '"trials": 1, "training.max_steps": 4096').replace(
+        "max_episodes=1000", "max_episodes=20"
+    )
+    assert shrunk != code
+    names: dict = {}
+    exec(shrunk, names)
+    assert names["summary"]["aggregate"]["n"] == 1
+    assert names["results"]["episodes"] >= 20
+
+
+def test_make_and_ci_do_what_the_readme_says():
+    makefile = (ROOT / "Makefile").read_text()
+    assert "proxima experiment --scenario cartpole" in makefile.split("\ndemo:")[1].split("\n\n")[0]
+    assert "pytest" in makefile.split("\ntest:")[1].split("\n\n")[0]
+    commands = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if "make" in line]
+    assert commands == ["make test"]
+
+
+def test_every_file_in_the_readmes_tree_exists():
+    tree = README.split("## Where things are")[1].split("```")[1]
+    names = set(re.findall(r"[\w/]+\.py", tree))
+    source = [str(path.relative_to(ROOT)) for path in (ROOT / "src").rglob("*.py")]
+    assert len(names) > 20
+    for name in names:
+        assert any(path.endswith("/" + name) for path in source), name
