@@ -17,7 +17,7 @@ demo: setup
 	$(BIN)/proxima experiment --scenario cartpole
 
 test: setup lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check .

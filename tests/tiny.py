@@ -75,8 +75,12 @@ def run_main(arguments: Sequence[str], capsys, monkeypatch) -> Said:
 
 
 def command(*arguments: Any) -> list[str]:
-    """A command line of a process of its own."""
-    return [sys.executable, "-c", "from proxima.cli import main; main()", *map(str, arguments)]
+    """A command line of a process of its own, which Ctrl-C reaches even if it does not reach us."""
+    start = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from proxima.cli import main; main()"
+    )
+    return [sys.executable, "-c", start, *map(str, arguments)]
 
 
 def run_process(arguments: Sequence[Any], cwd: Path, **environment: str) -> Said:

@@ -130,7 +130,9 @@ def has_ended(pid: int) -> bool:
 def test_however_a_script_ends_its_runs_are_closed(default_store, tmp_path, ending, statuses):
     from mlflow import MlflowClient
 
-    (tmp_path / "script.py").write_text(SCRIPT + ENDINGS[ending])
+    # Ctrl-C is to reach the script even where it does not reach us, as under nohup.
+    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    (tmp_path / "script.py").write_text(listen + SCRIPT + ENDINGS[ending])
     script = subprocess.Popen(
         [sys.executable, "script.py"],
         stdout=subprocess.PIPE,
