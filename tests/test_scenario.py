@@ -70,7 +70,7 @@ def test_cartpole_is_what_it_says():
     assert scenario.training.max_steps == 100_000
 
 
-def test_cartpole_host_differs_in_the_backend_alone():
+def test_cartpole_host_differs_in_the_backend_and_how_it_is_evaluated_alone():
     compiled, host = load("cartpole"), load("cartpole_host")
     as_compiled = replace(
         host,
@@ -78,6 +78,8 @@ def test_cartpole_host_differs_in_the_backend_alone():
         description=compiled.description,
         trials=compiled.trials,
         env=replace(host.env, backend="gymnax"),
+        evaluation=compiled.evaluation,
+        convergence=compiled.convergence,
     )
     assert host.env.backend == "gymnasium"
     assert as_compiled == compiled
