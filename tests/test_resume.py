@@ -165,6 +165,7 @@ def test_ctrl_c_saves_says_how_to_go_on_and_leaves_with_130(workdir, whole, caps
 
 INTERRUPTED_EARLY = """
     import os, signal
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # even under nohup
     from proxima.cli import main
     from proxima.train import compiled
 
