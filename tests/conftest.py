@@ -7,6 +7,7 @@ from proxima.train.devices import use_compilation_cache
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_num_cpu_devices", 4)
+jax.config.update("jax_cpu_enable_async_dispatch", False)  # as train/devices.py has it
 use_compilation_cache()
 jax.devices()  # starts JAX now, so that no run of a test asks for another number of devices
 

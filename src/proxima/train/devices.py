@@ -20,6 +20,9 @@ def prepare_host(trials: int, threads: int) -> None:
     # XLA's CPU client sizes its pool by NPROC. A pool of helpers costs small nets more than it gives.
     os.environ.setdefault("NPROC", str(threads))
     try:
+        # Dispatched to that small pool, a program that itself waits for the pool (a QR decomposition of
+        # the first weights is one) can hang for ever; on the calling thread it cannot.
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
         jax.config.update("jax_num_cpu_devices", wanted_devices(trials, os.cpu_count() or 1))
     except RuntimeError:  # already started: the layout takes what there is
         return
