@@ -53,8 +53,26 @@ affine.defvjp(_affine_forward, _affine_backward)
 
 def linear(key: Array, inputs: int, outputs: int, gain: float) -> Linear:
     """An orthogonal layer of the given gain with zero bias (Saxe et al. 2014, arXiv 1312.6120)."""
-    weight = jax.nn.initializers.orthogonal(gain)(key, (inputs, outputs), jnp.float32)
-    return Linear(weight, jnp.zeros(outputs))
+    return Linear(gain * orthogonal(key, inputs, outputs), jnp.zeros(outputs))
+
+
+def orthogonal(key: Array, rows: int, columns: int) -> Array:
+    """A random matrix with orthonormal rows or columns, whichever are fewer; no direction is favoured.
+
+    Gram-Schmidt, twice per vector for float32's sake. Not LAPACK's decomposition, as Optax and JAX have
+    it: batched over trials, that one waits for the thread pool it runs on, and can wait for ever.
+    """
+    count, size = sorted((rows, columns))
+    drawn = jax.random.normal(key, (count, size))
+
+    def add(index: Array, basis: Array) -> Array:
+        vector = drawn[index]
+        for _ in range(2):
+            vector = vector - (basis @ vector) @ basis
+        return basis.at[index].set(vector / jnp.linalg.norm(vector))
+
+    basis = jax.lax.fori_loop(0, count, add, jnp.zeros((count, size)))
+    return basis if rows <= columns else basis.T
 
 
 class MLP(eqx.Module):
