@@ -8,7 +8,7 @@ from proxima.core.errors import ProximaError
 from proxima.scenario import load
 
 SCENARIO_KEYS = (
-    "name, description, seed, trials, output_directory, env, network, algorithm, training, "
+    "name, description, seed, trials, output_directory, data, env, network, algorithm, training, "
     "evaluation, convergence, checkpoint, tracking"
 )
 

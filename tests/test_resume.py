@@ -27,7 +27,7 @@ from tiny import (
 )
 
 from proxima import resume_experiment, run_multiple_experiments
-from proxima.experiment.run import silent
+from proxima.experiment.recording import silent
 from proxima.scenario import load
 from proxima.train import checkpoint
 

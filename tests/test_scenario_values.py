@@ -82,7 +82,7 @@ def test_whole_floats_are_accepted_for_whole_numbers_everywhere():
             "network: {activation: elu}",
             'network.activation: "elu" is not allowed: must be tanh, relu or silu',
         ),
-        ("algorithm: {name: ppoo}", 'algorithm.name: "ppoo" is not allowed: must be ppo'),
+        ("algorithm: {name: ppoo}", 'algorithm.name: "ppoo" is not allowed: must be ppo or ddpg'),
         (
             "network: {hidden: []}",
             "network.hidden: [] is not allowed: must have 1 or more entries",
@@ -132,7 +132,7 @@ def test_all_problems_are_told_at_once(tmp_path):
 
 def test_shipped_file_is_called_by_its_name(monkeypatch, tmp_path):
     path = write(tmp_path, "algorithm: {learnin_rate: 1}\n", "cartpole.yaml")
-    monkeypatch.setattr("proxima.scenario.shipped", lambda: {"cartpole": path})
+    monkeypatch.setattr("proxima.scenario.read.shipped", lambda: {"cartpole": path})
     assert message(load, "cartpole") == (
         "cartpole.yaml: algorithm.learnin_rate: unknown key; did you mean learning_rate?"
     )
@@ -278,3 +278,58 @@ def test_misfit_is_blamed_on_the_override_that_made_it():
         "--set: algorithm.batch_size: 1024 is not a multiple of env.num_envs (7); "
         "nearest that work: 1792"
     )
+
+
+TRADING = "env: {backend: trading}\ndata: {pattern: sine_wave"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "env: {backend: tradng}",
+            'env.backend: "tradng" is not allowed: must be gymnax, gymnasium or trading',
+        ),
+        (
+            "env: {backend: trading}",
+            "data: null, and trading needs prices; write data: {pattern: sine_wave} or {path: FILE}",
+        ),
+        (
+            "data: {pattern: sine_wave}",
+            "data: only trading reads prices, and env.backend is gymnax; set it to trading",
+        ),
+        (
+            f"{TRADING}, path: x.csv}}",
+            "data.path: both are given; set one of data.pattern (synthetic prices) and data.path "
+            "(your own file)",
+        ),
+        (f"{TRADING}, split: {{tst: 1}}}}", "data.split.tst: unknown key; did you mean test?"),
+        (
+            f"{TRADING}, features: [{{knd: rsi}}]}}",
+            "data.features.0.knd: unknown key; did you mean kind?",
+        ),
+        (
+            f"{TRADING}, split: {{validation: 0.5, test: 0.5}}}}",
+            "data.split.validation: 0.5 and data.split.test 0.5 leave nothing to train on",
+        ),
+        (
+            f"{TRADING}, split: {{folds: 3, fold: 3}}}}",
+            "data.split.fold: 3 is not one of 3 folds; the first is 0, the last 2",
+        ),
+        (
+            "env: {backend: trading, positions: [0, 1, 1]}\ndata: {pattern: sine_wave}",
+            "env.positions: [0.0, 1.0, 1.0] names a position twice",
+        ),
+        (
+            "algorithm: {name: ddpg, minibatch_size: 4}",
+            "algorithm.minibatch_size: unknown key; did you mean batch_size?",
+        ),
+        (
+            "algorithm: {name: ddpg, buffer_size: 100}",
+            "algorithm.buffer_size: 100 cannot fill a batch of algorithm.batch_size (256); "
+            "take at least as many",
+        ),
+    ],
+)
+def test_trading_and_replay_settings_that_cannot_be(tmp_path, text, told):
+    assert file_message(tmp_path, text) == told

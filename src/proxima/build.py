@@ -1,33 +1,51 @@
 """The composition root: the one place where a scenario's names become the things they name."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from proxima.algorithms.ppo import PPO, ppo
+from proxima.algorithms.ddpg import DDPGConfig, check_actions, check_network, ddpg
+from proxima.algorithms.ppo import PPOConfig, ppo
 from proxima.core.errors import ProximaError
 from proxima.core.spaces import Box, Discrete, Space
-from proxima.core.types import PyTree
+from proxima.core.types import Agent, Env, PyTree
+from proxima.domains.control.config import EnvConfig
+from proxima.domains.trading.config import DataConfig, TradingEnvConfig
 from proxima.nets.actor_critic import NetworkConfig
 from proxima.scenario import Scenario
 from proxima.train.chunk import DATA, Layout
 from proxima.train.loop import Settings
-from proxima.train.program import Program
+from proxima.train.program import Program, Recording
+
+
+class Market(NamedTuple):
+    """What a trading scenario is made of besides its program."""
+
+    data: DataConfig
+    env: TradingEnvConfig
+    prepared: Any  # domains.trading.market.Prepared
+    record: dict[str, Callable[[PyTree], Recording]]  # a learner's greedy run over each whole split
 
 
 class Built(NamedTuple):
     """A scenario made runnable."""
 
-    agent: PPO
+    agent: Agent
     program: Program
     observation_space: Box
     action_space: Space
     layout: Layout
+    market: Market | None = None  # of trading scenarios
 
 
 def build(scenario: Scenario) -> Built:
     """The agent and the program of a scenario."""
+    if isinstance(scenario.env, TradingEnvConfig):
+        return _build_trading(scenario, scenario.env)
     if scenario.env.backend == "gymnasium":
-        return _build_host(scenario)
-    return _build_compiled(scenario)
+        return _build_host(scenario, scenario.env)
+    from proxima.domains.control.gymnax import make
+
+    return _build_compiled(scenario, make(scenario.env))
 
 
 def settings(scenario: Scenario) -> Settings:
@@ -39,23 +57,30 @@ def settings(scenario: Scenario) -> Settings:
 
 def rollout_steps(scenario: Scenario) -> int:
     """Steps of each environment per update."""
-    return scenario.algorithm.batch_size // scenario.env.num_envs
+    config = scenario.algorithm
+    if isinstance(config, DDPGConfig):
+        return config.steps_per_update
+    return config.batch_size // scenario.env.num_envs
 
 
 def total_updates(scenario: Scenario) -> int | None:
     """Updates in the step budget, None where there is none."""
     if scenario.training.max_steps is None:
         return None
-    return -(-scenario.training.max_steps // scenario.algorithm.batch_size)
+    return -(-scenario.training.max_steps // (rollout_steps(scenario) * scenario.env.num_envs))
 
 
-def _agent(scenario: Scenario, spaces: tuple[Box, Space], axis: str | None) -> PPO:
-    observation_space, action_space = spaces
+def _agent(scenario: Scenario, spaces: tuple[Box, Space], axis: str | None) -> Agent:
+    config, (_, action_space) = scenario.algorithm, spaces
+    if isinstance(config, DDPGConfig):
+        check_actions(action_space, scenario.env.name)
+        check_network(scenario.network)
+        return ddpg(config, scenario.network, spaces, scenario.env.num_envs)
     check_distribution(scenario.network, action_space, scenario.env.name)
     return ppo(
-        scenario.algorithm,
+        config,
         scenario.network,
-        (observation_space, action_space),
+        spaces,
         scenario.env.num_envs,
         total_updates(scenario),
         axis,
@@ -79,44 +104,77 @@ def check_distribution(network: NetworkConfig, space: Space, env_name: str) -> N
     )
 
 
-def _build_compiled(scenario: Scenario) -> Built:
-    import jax
-
-    from proxima.domains.control.gymnax import make
+def _build_compiled(
+    scenario: Scenario, env: Env, evaluation_env: Env | None = None, closing_env: Env | None = None
+) -> Built:
     from proxima.train.collect import Collector
     from proxima.train.compiled import compiled_program
+
+    layout = _layout(scenario)
+    axis = DATA if layout.data_devices > 1 else None
+    observation_space = env.observation_space
+    assert isinstance(observation_space, Box)
+    agent = _agent(scenario, (observation_space, env.action_space), axis)
+    collector = Collector(env, scenario.env.num_envs, rollout_steps(scenario), axis)
+    program = compiled_program(agent, collector, layout, scenario.seed, evaluation_env, closing_env)
+    return Built(agent, program, observation_space, env.action_space, layout)
+
+
+def _layout(scenario: Scenario) -> Layout:
+    import jax
+
     from proxima.train.devices import plan_layout
 
-    env = make(scenario.env)
-    layout = plan_layout(
-        scenario.trials,
-        scenario.env.num_envs,
-        scenario.algorithm.minibatch_size,
-        len(jax.devices()),
+    config = scenario.algorithm
+    # DDPG's gradient steps are too small to share between devices: only trials are spread.
+    share = config.minibatch_size if isinstance(config, PPOConfig) else 1
+    return plan_layout(scenario.trials, scenario.env.num_envs, share, len(jax.devices()))
+
+
+def _build_trading(scenario: Scenario, config: TradingEnvConfig) -> Built:
+    from proxima.domains.trading.data import prepare_data
+    from proxima.domains.trading.env import fill_returns, trading_env
+    from proxima.train.compiled import recorder
+
+    assert scenario.data is not None  # checked when the scenario was read
+    prepared = prepare_data(scenario.data, scenario.name)
+    whole = {
+        "train": trading_env(prepared.train, config, training=False),
+        "validation": trading_env(prepared.validation, config, training=False),
+        "test": trading_env(prepared.test, config, training=False),
+    }
+    built = _build_compiled(
+        scenario,
+        trading_env(prepared.train, config, training=True),
+        whole["validation"],
+        whole["test"],
     )
-    axis = DATA if layout.data_devices > 1 else None
-    agent = _agent(scenario, (env.observation_space, env.action_space), axis)
-    collector = Collector(env, scenario.env.num_envs, rollout_steps(scenario), axis)
-    program = compiled_program(agent, collector, layout, scenario.seed)
-    return Built(agent, program, env.observation_space, env.action_space, layout)
+    markets = prepared._asdict()
+    record = {
+        split: recorder(
+            built.agent, env, scenario.seed, len(fill_returns(markets[split], config.fill))
+        )
+        for split, env in whole.items()
+    }
+    return built._replace(market=Market(scenario.data, config, prepared, record))
 
 
-def _build_host(scenario: Scenario) -> Built:
+def _build_host(scenario: Scenario, config: EnvConfig) -> Built:
     from proxima.domains.control.gymnasium import make_pool, spaces
     from proxima.train.host import host_program
 
-    observation_space, action_space = spaces(scenario.env)
+    observation_space, action_space = spaces(config)
     if not isinstance(observation_space, Box):
         raise ProximaError(
-            f"env.name: {scenario.env.name} observes single integers and the nets take arrays; "
+            f"env.name: {config.name} observes single integers and the nets take arrays; "
             "wrap it with gymnasium.wrappers.FlattenObservation and register it under a new name"
         )
     agent = _agent(scenario, (observation_space, action_space), None)
     program = host_program(
         agent,
-        lambda num_envs, render: make_pool(scenario.env, num_envs, render=render),
+        lambda num_envs, render: make_pool(config, num_envs, render=render),
         trials=scenario.trials,
-        num_envs=scenario.env.num_envs,
+        num_envs=config.num_envs,
         steps=rollout_steps(scenario),
         experiment_seed=scenario.seed,
     )

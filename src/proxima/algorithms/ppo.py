@@ -170,7 +170,7 @@ class PPO(eqx.Module):
             running_return=PerEnv(jnp.zeros(self.num_envs)) if self.normalize_rewards else None,
         )
 
-    def noise(self, key: Array, shape: tuple[int, ...]) -> Array:
+    def noise(self, learner: Learner | None, key: Array, shape: tuple[int, ...]) -> Array:
         """The randomness of `shape` actions, drawn in one call."""
         if isinstance(self.action_space, Discrete):
             return jax.random.gumbel(key, (*shape, self.action_space.n))

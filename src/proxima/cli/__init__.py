@@ -113,6 +113,44 @@ def compare(
     show_comparison(runs, plot, output, json)
 
 
+@app.command("generate-data")
+def generate_data(
+    scenario: Annotated[
+        str | None, typer.Option(help="A scenario, by name or file, whose data to make.")
+    ] = None,
+    pattern: Annotated[str | None, typer.Option(help="A pattern to make by itself.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of a pattern's file; default: the pattern's.")
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Show patterns and settings.")] = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write synthetic prices to data/raw/synthetic/."""
+    from proxima.cli.data import run_generate
+
+    run_generate(scenario, pattern, set_ or [], name, list_, json)
+
+
+@app.command()
+def peek(
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="A scenario, or a parquet or CSV file of prices.")
+    ],
+    plot: Annotated[Path, typer.Option(help="Where to draw the prices.")] = Path("prices.png"),
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Look at prices: rows, span, gaps, splits, features, a plot."""
+    from proxima.cli.data import run_peek
+
+    run_peek(data, plot, json)
+
+
 @app.command()
 def dashboard(
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 5000,

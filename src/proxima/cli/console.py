@@ -8,7 +8,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from proxima.experiment.run import Display
+from proxima.experiment.recording import Display
 from proxima.scenario import Scenario
 from proxima.train.loop import ChunkReport
 
@@ -80,10 +80,10 @@ def progress_line(report: ChunkReport, seconds: float, scenario: Scenario) -> Te
     text.append("━" * (width - filled), style="dim")
     text.append(f"  {steps:,}{budget} steps")
     text.append(f"  {total / max(seconds, 1e-9):,.0f} steps/s", style="cyan")
-    text.append(f"  return {sum(returns) / len(returns):.1f}" if returns else "  return –")
+    text.append(f"  return {shown(sum(returns) / len(returns))}" if returns else "  return –")
     evaluated = [row["eval/return_mean"] for row in rows if "eval/return_mean" in row]
     if evaluated:
-        text.append(f"  greedy {sum(evaluated) / len(evaluated):.1f}")
+        text.append(f"  greedy {shown(sum(evaluated) / len(evaluated))}")
     text.append(f"  {left:.0f} s left" if math.isfinite(left) else "", style="dim")
     return text
 
@@ -93,13 +93,18 @@ def trial_states(report: ChunkReport) -> Text:
     text = Text()
     for trial, book in enumerate(report.progress.books):
         row = report.metrics[trial]
-        number = f" {row['episode/return']:.0f}" if row and "episode/return" in row else ""
+        number = f" {shown(row['episode/return'])}" if row and "episode/return" in row else ""
         style = {"converged": "green", "nan": "red"}.get(book.stopped or "", "")
         text.append(
             f"  trial {trial}: {STATES[book.stopped]}{number if book.stopped is None else ''}",
             style,
         )
     return text
+
+
+def shown(value: float) -> str:
+    """A return with as many digits as its size asks for: 493.6, but 0.0312."""
+    return f"{value:.1f}" if abs(value) >= 10 or value == 0 else f"{value:.3g}"
 
 
 def print_summary(console: Console, summary: dict[str, Any]) -> None:
@@ -135,7 +140,7 @@ def trials_table(summary: dict[str, Any]) -> Table:
             f"{result['environment_steps']:,}",
             f"{result['episodes']:,}",
             *(
-                f"{result[key]['return_mean']:.1f} ± {result[key]['return_std']:.1f}"
+                f"{shown(result[key]['return_mean'])} ± {shown(result[key]['return_std'])}"
                 for key in ("evaluation", "sampled")
             ),
             state,
@@ -148,10 +153,10 @@ def interval_line(summary: dict[str, Any]) -> str:
     aggregate, random = summary["aggregate"], summary["baselines"]["random"]
     if aggregate["iqm"] is None:
         return "No trial ended with a usable policy."
-    line = f"Greedy return, interquartile mean of {aggregate['n']} trial(s): {aggregate['iqm']:.1f}"
+    line = f"Greedy return, interquartile mean of {aggregate['n']} trial(s): {shown(aggregate['iqm'])}"
     if aggregate["low"] is not None:
-        line += f"  (95 % interval {aggregate['low']:.1f} … {aggregate['high']:.1f})"
-    line += f"; random policy {random['iqm']:.1f}"
+        line += f"  (95 % interval {shown(aggregate['low'])} … {shown(aggregate['high'])})"
+    line += f"; random policy {shown(random['iqm'])}"
     if summary["target_reward"] is not None:
         line += f"; target {summary['target_reward']:g}"
     return line

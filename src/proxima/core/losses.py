@@ -15,6 +15,17 @@ def value_error(value: Array, target: Array) -> Array:
     return jnp.square(value - target)
 
 
+def absolute_error(value: Array, target: Array) -> Array:
+    """|V − target|, which an outlier moves no more than any other sample."""
+    return jnp.abs(value - target)
+
+
+def smooth_error(value: Array, target: Array) -> Array:
+    """Huber's error: half the square up to 1, beyond it the size less one half."""
+    size = jnp.abs(value - target)
+    return jnp.where(size < 1.0, 0.5 * jnp.square(size), size - 0.5)
+
+
 def clipped_value_error(value: Array, old_value: Array, target: Array, clip: Array) -> Array:
     """The larger of the squared errors of V and of V kept within `clip` of its old value."""
     near = old_value + jnp.clip(value - old_value, -clip, clip)

@@ -47,3 +47,8 @@ def discounted_sums(start: Array, reward: Array, ended: Array, gamma: Array) -> 
         return jnp.where(ended, 0.0, total), total
 
     return jax.lax.scan(forwards, start, (reward, ended), unroll=16)
+
+
+def td_target(reward: Array, next_value: Array, terminated: Array, gamma: Array) -> Array:
+    """One-step targets r + γ (1 − terminated) V(s'): a termination ends the value, a truncation does not."""
+    return reward + gamma * jnp.where(terminated, 0.0, next_value)

@@ -79,11 +79,15 @@ class Env(Protocol):
 
 
 class Agent(Protocol):
-    """Pure functions over batches; `noise` draws a whole rollout's randomness in one call."""
+    """Pure functions over batches; `noise` draws a whole rollout's randomness in one call.
+
+    In training it gets the learner, for noise that goes on from rollout to rollout; else None.
+    `explore` and `exploit` take a learner, or what `policy` makes of one.
+    """
 
     def init(self, key: Array) -> PyTree: ...
 
-    def noise(self, key: Array, shape: tuple[int, ...]) -> PyTree: ...
+    def noise(self, learner: PyTree | None, key: Array, shape: tuple[int, ...]) -> PyTree: ...
 
     def explore(self, learner: PyTree, view: View, noise: PyTree) -> tuple[PyTree, PyTree]: ...
 

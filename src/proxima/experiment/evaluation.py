@@ -36,7 +36,7 @@ def evaluate_reference(
     learners = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], state.learner)
     result: dict[str, Any] = {"checkpoint": str(path), "step": manifest["step"]}
     for name, policy in CLOSING_POLICIES.items():
-        result[name] = describe(built.program.evaluate(learners, policy, episodes), 0)
+        result[name] = describe(built.program.examine(learners, policy, episodes), 0)
     if film is not None:
         _film(film, scenario, built.program.record(state.learner))
     built.program.close()

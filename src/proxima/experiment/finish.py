@@ -1,7 +1,7 @@
 """The end of a run: closing evaluation, plots, film, exported policies, results, summary, registry."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
@@ -9,14 +9,13 @@ from proxima.build import describe_policy, policy_function
 from proxima.core.spaces import Discrete
 from proxima.core.types import TrainState
 from proxima.experiment.files import read_rows, write_json
+from proxima.experiment.recording import Run
 from proxima.report import comparison, film, plots, statistics
 from proxima.track.registry import export_policy
+from proxima.train import checkpoint
 from proxima.train.evaluate import describe
 from proxima.train.loop import Progress
 from proxima.train.program import Policy, Recording
-
-if TYPE_CHECKING:
-    from proxima.experiment.run import Run
 
 METRIC = "episode return (undiscounted)"
 # What results.json calls the closing evaluations, and the policy of each.
@@ -28,7 +27,7 @@ CLOSING_POLICIES: dict[str, Policy] = {
 
 
 def finish_run(
-    run: "Run",
+    run: Run,
     states: TrainState,
     progress: Progress,
     info: dict[str, Any],
@@ -36,6 +35,7 @@ def finish_run(
 ) -> dict[str, Any]:
     """Everything that is written once training has ended; returns the summary."""
     trials = range(run.scenario.trials)
+    states = closing_states(run, states)
     evaluations = closing_evaluations(run, states)
     results = [trial_results(run, progress, trial, evaluations, times) for trial in trials]
     for trial, result in zip(trials, results, strict=True):
@@ -68,18 +68,30 @@ def finish_run(
     return summary
 
 
-def closing_evaluations(run: "Run", states: TrainState) -> dict[str, Any]:
+def closing_states(run: Run, states: TrainState) -> TrainState:
+    """The states whose policies are judged and exported: the last ones, or each trial's best."""
+    if run.scenario.evaluation.checkpoint == "last":
+        return states
+    lanes = checkpoint.split_trials(states)
+    for trial, last in enumerate(lanes):
+        best = run.files.trial(trial) / "checkpoints" / checkpoint.BEST
+        if best.exists():  # a trial that broke down at its start has none
+            lanes[trial], _ = checkpoint.load(best, last)
+    return run.built.program.place(checkpoint.stack_trials(lanes))
+
+
+def closing_evaluations(run: Run, states: TrainState) -> dict[str, Any]:
     """Greedy, sampled and random policy on the same fixed episodes."""
     episodes = run.scenario.evaluation.final_episodes
-    evaluate = run.built.program.evaluate
+    examine = run.built.program.examine
     return {
-        name: evaluate(states.learner, policy, episodes)
+        name: examine(states.learner, policy, episodes)
         for name, policy in CLOSING_POLICIES.items()
     }
 
 
 def trial_results(
-    run: "Run", progress: Progress, trial: int, evaluations: dict[str, Any], times: dict[str, float]
+    run: Run, progress: Progress, trial: int, evaluations: dict[str, Any], times: dict[str, float]
 ) -> dict[str, Any]:
     """What results.json holds."""
     book = progress.books[trial]
@@ -108,7 +120,7 @@ def trial_results(
     }
 
 
-def summarize(run: "Run", results: list[dict[str, Any]]) -> dict[str, Any]:
+def summarize(run: Run, results: list[dict[str, Any]]) -> dict[str, Any]:
     """What summary.json holds: the trials, and the interval over them."""
     healthy = [result for result in results if result["stopped"] != "nan"]
     failed = len(results) - len(healthy)
@@ -137,7 +149,7 @@ def summarize(run: "Run", results: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def draw_trial(run: "Run", trial: int, result: dict[str, Any], recording: Recording) -> None:
+def draw_trial(run: Run, trial: int, result: dict[str, Any], recording: Recording) -> None:
     """A trial's plots and, where the environment can be drawn, its film."""
     directory = run.files.trial(trial)
     target = run.scenario.convergence.target_reward
@@ -171,7 +183,7 @@ def make_film(path: Path, env_name: str, recording: Recording) -> bool:
     return True
 
 
-def draw_comparison(run: "Run", results: list[dict[str, Any]]) -> None:
+def draw_comparison(run: Run, results: list[dict[str, Any]]) -> None:
     """The plots over all trials."""
     title, target = run.scenario.name, run.scenario.convergence.target_reward
     comparison.learning_curves(
@@ -188,7 +200,7 @@ def draw_comparison(run: "Run", results: list[dict[str, Any]]) -> None:
     comparison.trials_table(run.files.plots / "trials.png", rows, title=title)
 
 
-def evaluation_curves(run: "Run") -> list[tuple[Any, Any]]:
+def evaluation_curves(run: Run) -> list[tuple[Any, Any]]:
     """(steps, greedy evaluation returns) of every trial."""
     return [
         plots.series(read_rows(run.files.trial(k) / "metrics.jsonl"), "eval/return_mean")
@@ -196,7 +208,7 @@ def evaluation_curves(run: "Run") -> list[tuple[Any, Any]]:
     ]
 
 
-def export(run: "Run", trial: int, learner: Any) -> None:
+def export(run: Run, trial: int, learner: Any) -> None:
     """The trial's policy as weights and a program that needs nothing of ours."""
     function, weights = policy_function(run.built, learner)
     space = run.built.observation_space
@@ -210,7 +222,7 @@ def export(run: "Run", trial: int, learner: Any) -> None:
     )
 
 
-def hand_to_tracker(run: "Run", results: list[dict[str, Any]], summary: dict[str, Any]) -> None:
+def hand_to_tracker(run: Run, results: list[dict[str, Any]], summary: dict[str, Any]) -> None:
     """Results, plots, checkpoints and policies to the tracker; converged policies to the registry."""
     tracker, files = run.tracker, run.files
     for trial, result in enumerate(results):

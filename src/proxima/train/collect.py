@@ -48,7 +48,7 @@ class Collector(eqx.Module):
         act_key = key.act
         if self.axis is not None:
             act_key = jax.random.fold_in(act_key, jax.lax.axis_index(self.axis))
-        noise = agent.noise(act_key, (self.steps, key.env.shape[0]))
+        noise = agent.noise(learner, act_key, (self.steps, key.env.shape[0]))
 
         def step(carry, row):
             env_state, obs = carry

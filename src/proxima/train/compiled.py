@@ -1,5 +1,6 @@
 """A Program over compiled environments: training, evaluation and recording are each one program."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -25,12 +26,21 @@ from proxima.train.collect import Collector
 from proxima.train.program import Evaluation, Policy, Program, Recording
 
 
+RECORDED_STEPS = 2_000
+
+
 def compiled_program(
-    agent: Agent, collector: Collector, layout: Layout, experiment_seed: int
+    agent: Agent,
+    collector: Collector,
+    layout: Layout,
+    experiment_seed: int,
+    evaluation_env: Env | None = None,
+    closing_env: Env | None = None,
 ) -> Program:
-    """The Program of an agent on a compiled environment."""
-    env, num_envs = collector.env, collector.num_envs
+    """The Program of an agent on a compiled environment; evaluation may have environments of its own."""
     seed = jnp.uint32(experiment_seed)
+    evaluation_env = evaluation_env or collector.env
+    closing_env = closing_env or evaluation_env
 
     def init(seeds: list[int]) -> TrainState:
         # Made on one device and then laid out: made in place, it would need the devices to talk.
@@ -52,15 +62,11 @@ def compiled_program(
             evaluation.result()
         return states
 
-    def evaluate(learners: PyTree, policy: Policy, episodes: int) -> Evaluation:
+    def evaluate_on(env: Env, learners: PyTree, policy: Policy, episodes: int) -> Evaluation:
         keys = evaluation_keys(seed, episodes)
         return Evaluation(*jax.device_get(_evaluate(layout, agent, env, learners, keys, policy)))
 
-    def record(learner: PyTree) -> Recording:
-        rows = jax.device_get(_record(agent, env, learner, evaluation_keys(seed, 1)[0], 2_000))
-        obs, actions, rewards, alive = rows
-        length = int(alive.sum())
-        return Recording(obs[:length], actions[:length], rewards[:length])
+    evaluate = partial(evaluate_on, evaluation_env)
 
     return Program(
         init=init,
@@ -68,12 +74,28 @@ def compiled_program(
         prepare=prepare,
         chunk=run,
         evaluate=evaluate,
-        record=record,
+        examine=partial(evaluate_on, closing_env),
+        record=recorder(agent, closing_env, experiment_seed, RECORDED_STEPS),
         reseed=lambda states: states,
         exact_anywhere=True,
-        steps_per_update=num_envs * collector.steps,
+        steps_per_update=collector.num_envs * collector.steps,
         close=lambda: None,
     )
+
+
+def recorder(
+    agent: Agent, env: Env, experiment_seed: int, steps: int
+) -> Callable[[PyTree], Recording]:
+    """The function that plays the first evaluation episode greedily, `steps` steps of it at most."""
+
+    def record(learner: PyTree) -> Recording:
+        key = evaluation_keys(jnp.uint32(experiment_seed), 1)[0]
+        rows = jax.device_get(_record(agent, env, agent.policy(learner), key, steps))
+        obs, actions, rewards, alive = rows
+        length = int(alive.sum())
+        return Recording(obs[:length], actions[:length], rewards[:length])
+
+    return record
 
 
 @jax.jit
@@ -133,7 +155,7 @@ def _act(agent: Agent, space: Space, learner: PyTree, view: View, keys: Array, p
         return agent.exploit(learner, view)
     if policy == "random":
         return jax.vmap(partial(random_action, space))(keys)
-    noise = jax.vmap(lambda key: agent.noise(key, ()))(keys)
+    noise = jax.vmap(lambda key: agent.noise(None, key, ()))(keys)
     return agent.explore(learner, view, noise)[0]
 
 

@@ -1,7 +1,7 @@
 """What an evaluation says: per-episode vectors kept, and their summary."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Ge
@@ -19,6 +19,8 @@ class EvaluationConfig:
     """Episodes of an evaluation during training."""
     final_episodes: Annotated[int, Ge(1)] = 100
     """Episodes of the closing evaluation: greedy, sampled and random policy."""
+    checkpoint: Literal["last", "best"] = "last"
+    """Whose policy is evaluated at the end and exported: the last one, or the best during training."""
     film: bool = True
     """Draw a GIF of the trained policy where the environment can be drawn."""
 

@@ -65,6 +65,7 @@ def host_program(
         prepare=prepare,
         chunk=training.run,
         evaluate=evaluator.evaluate,
+        examine=evaluator.evaluate,
         record=evaluator.record,
         reseed=_reseed,
         exact_anywhere=False,
@@ -98,7 +99,7 @@ class Training:
         metrics, seconds = [], np.zeros(3)
         for _ in range(updates):
             begun = time.perf_counter()
-            key, shuffle, noise = _begin(self._agent, key, active, self._shape)
+            key, shuffle, noise = _begin(self._agent, learner, key, active, self._shape)
             explore = explorer(self._agent, learner)
             rollout, stepping = self._collect(explore, jax.device_get(noise))
             collected = time.perf_counter()
@@ -125,7 +126,7 @@ class Training:
         """The states as they were, everything compiled that a chunk needs."""
         none = np.zeros(len(states.actors.steps), bool)
         obs = zeros(self.pool.observation_space, self.pool.num_envs)
-        _, shuffle, noise = _begin(self._agent, states.key, none, self._shape)
+        _, shuffle, noise = _begin(self._agent, states.learner, states.key, none, self._shape)
         explore = explorer(self._agent, states.learner)
         first = jax.tree.map(itemgetter(0), jax.device_get(noise))
         action, aux = jax.device_get(explore(obs, first))
@@ -218,15 +219,16 @@ def _reseed(states: TrainState) -> TrainState:
 
 @partial(jax.jit, static_argnames="shape")
 def _begin(
-    agent: Agent, key: Streams, active: Array, shape: tuple[int, int]
+    agent: Agent, learner: PyTree, key: Streams, active: Array, shape: tuple[int, int]
 ) -> tuple[Streams, Array, PyTree]:
     """Streams to go on with, a shuffle key per trial, and a rollout's noise (T, trials, B, ...)."""
 
-    def one(key: Streams) -> tuple[Streams, Array, PyTree]:
+    def one(trial: tuple[PyTree, Streams]) -> tuple[Streams, Array, PyTree]:
+        learner, key = trial
         key, use = split_streams(key)
-        return key, use.shuffle, agent.noise(use.act, shape)
+        return key, use.shuffle, agent.noise(learner, use.act, shape)
 
-    after, shuffle, noise = over_trials(one, key)
+    after, shuffle, noise = over_trials(one, (learner, key))
     return (
         select(active, after, key),
         shuffle,

@@ -140,7 +140,7 @@ def _draw(agent: Agent, space: Space, keys: Array, block: Array, policy: Policy)
         key = jax.random.fold_in(key, block)
         if policy == "random":
             return jax.vmap(partial(random_action, space))(jax.random.split(key, NOISE_ROWS))
-        return agent.noise(key, (NOISE_ROWS,))
+        return agent.noise(None, key, (NOISE_ROWS,))
 
     return jax.vmap(one, out_axes=1)(keys)
 

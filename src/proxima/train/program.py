@@ -41,6 +41,8 @@ class Program(NamedTuple):
     # A trial whose loss or gradient stopped being finite comes back as it went in.
     chunk: Callable[[TrainState, np.ndarray, int], tuple[TrainState, dict[str, np.ndarray]]]
     evaluate: Callable[[PyTree, Policy, int], Evaluation]  # learners, policy, episodes
+    # The same for the closing evaluation: where data is divided, on the part kept for the end.
+    examine: Callable[[PyTree, Policy, int], Evaluation]
     record: Callable[[PyTree], Recording]  # one learner, without the trial axis
     reseed: Callable[[TrainState], TrainState]  # at checkpoints: what cannot be saved starts afresh
     exact_anywhere: bool  # False: exact resume only from states that `reseed` has just returned

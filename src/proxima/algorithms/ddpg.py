@@ -1,0 +1,469 @@
+"""Deep deterministic policy gradient (Lillicrap et al. 2016, arXiv 1509.02971), and TD3 as values of it.
+
+    repeat:  collect T steps of B environments with the actor's actions and noise, keep them in the ring
+             as many times as steps were collected:
+                 draw a batch (s, a, r, s', terminated)
+                 y = r + γ (1 − terminated) min over critics of Q̄(s', μ̄(s') + clipped noise)
+                 one Adam step of the critics on loss(Q(s, a) − y)
+                 every policy_delay-th time: one Adam step of the actor on −Q(s, μ(s)), and
+                     both targets move by τ towards their nets
+
+TD3 (Fujimoto et al. 2018, arXiv 1802.09477) is critics 2, policy_delay 2, target_noise 0.2. Left out on
+purpose: prioritised replay, n-step targets, batch normalisation. What every detail is for is in
+docs/algorithms/ddpg.md. Numbers are leaves of the learner: changing one compiles nothing.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import Annotated, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from annotated_types import Ge, Gt, Interval
+from jax import Array
+
+from proxima.core.branch import when
+from proxima.core.errors import ProximaError
+from proxima.core.losses import absolute_error, smooth_error, value_error
+from proxima.core.normalize import Moments, add_samples, first_moments, normalize
+from proxima.core.replay import Replay, add, empty, sample
+from proxima.core.returns import td_target
+from proxima.core.spaces import Box, Space, flat_size
+from proxima.core.trees import pack_rows, select
+from proxima.core.types import PerEnv, PyTree, Transition, View
+from proxima.nets.actor_critic import NetworkConfig
+from proxima.nets.deterministic import (
+    DeterministicActor,
+    QEnsemble,
+    deterministic_actor,
+    from_units,
+    q_ensemble,
+    to_units,
+)
+
+# The means of a gradient step, in the order in which they travel as one vector.
+METRICS = (
+    "loss/critic",
+    "loss/actor",
+    "train/grad_norm",  # of both nets together, before clipping
+    "train/q_mean",
+    "train/td_error",
+    "buffer/reward_mean",  # of what was drawn
+)
+ADAM_EPS = 1e-8  # what both papers' authors and torch use
+LOSSES = {"l2": value_error, "l1": absolute_error, "smooth_l1": smooth_error}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DDPGConfig:
+    """DDPG's and TD3's settings; all but sizes and switches are numbers a running program can change."""
+
+    name: Literal["ddpg"]
+    """The algorithm."""
+    actor_learning_rate: Annotated[float, Gt(0)] = 1e-3
+    """Adam's step size for the actor."""
+    critic_learning_rate: Annotated[float, Gt(0)] = 1e-3
+    """Adam's step size for the critics."""
+    gamma: Annotated[float, Interval(ge=0, le=1)] = 0.99
+    """Discount factor."""
+    tau: Annotated[float, Interval(gt=0, le=1)] = 0.005
+    """How far the target nets move towards their nets at a time."""
+    batch_size: Annotated[int, Ge(1)] = 256
+    """Samples of a gradient step."""
+    buffer_size: Annotated[int, Ge(1)] = 100_000
+    """Environment steps the replay buffer holds; at least batch_size."""
+    warmup_steps: Annotated[int, Ge(0)] = 1_000
+    """Environment steps with uniformly random actions before learning begins."""
+    steps_per_update: Annotated[int, Ge(1)] = 1
+    """Steps of each environment collected between two updates."""
+    gradient_steps: Annotated[int, Ge(1)] | None = None
+    """Gradient steps per update; null takes one for every environment step collected."""
+    exploration: Literal["gaussian", "ou"] = "gaussian"
+    """Noise on the actions: independent from step to step, or an Ornstein-Uhlenbeck path."""
+    exploration_noise: Annotated[float, Ge(0)] = 0.1
+    """Deviation of the noise (of each step of the path), as a share of half the action range."""
+    ou_theta: Annotated[float, Interval(ge=0, le=1)] = 0.15
+    """Pull of the Ornstein-Uhlenbeck path back to 0 per step; 1 makes it Gaussian noise."""
+    critic_loss: Literal["l2", "l1", "smooth_l1"] = "l2"
+    """Loss of a critic's error: its square, its size, or its square below 1 and its size above."""
+    critics: Annotated[int, Ge(1)] = 1
+    """Critics, of which the least sets the target; 2 in TD3."""
+    policy_delay: Annotated[int, Ge(1)] = 1
+    """Critic steps per step of the actor and of the targets; 2 in TD3."""
+    target_noise: Annotated[float, Ge(0)] = 0.0
+    """Deviation of the noise on the target's actions, as a share of half the range; 0.2 in TD3."""
+    target_noise_clip: Annotated[float, Gt(0)] = 0.5
+    """The largest such noise, as a share of half the range."""
+    max_grad_norm: Annotated[float, Gt(0)] | None = None
+    """Gradients longer than this are scaled down to it, the actor's and the critics' apart; null never."""
+    reward_scale: Annotated[float, Gt(0)] = 1.0
+    """Rewards are multiplied by this before they are learnt from."""
+    normalize_observations: bool = False
+    """Shift and scale observations by running statistics that belong to the policy."""
+
+
+class Hyper(NamedTuple):
+    """The numbers of DDPG, scalar arrays."""
+
+    actor_learning_rate: Array
+    critic_learning_rate: Array
+    gamma: Array
+    tau: Array
+    warmup_steps: Array
+    exploration_noise: Array
+    ou_theta: Array
+    policy_delay: Array
+    target_noise: Array
+    target_noise_clip: Array
+    max_grad_norm: Array
+    reward_scale: Array
+
+
+class Trained(NamedTuple):
+    """A net, the target that follows it, and Adam's moments for it."""
+
+    net: PyTree
+    target: PyTree
+    optimizer: optax.OptState
+
+
+class Nets(NamedTuple):
+    """What gradient steps change."""
+
+    actor: Trained  # of a DeterministicActor
+    critic: Trained  # of a QEnsemble
+    gradient_steps: Array  # so far, which say when the actor's turn is
+
+
+class Learner(NamedTuple):
+    """All that DDPG learns, keeps or counts."""
+
+    nets: Nets
+    replay: Replay
+    steps: Array  # environment steps seen, which end the warm-up
+    hyper: Hyper
+    obs_moments: Moments | None
+    ou_path: PerEnv | None  # where each environment's noise stands, (B, numbers of an action)
+
+
+class Policy(NamedTuple):
+    """Only what acting needs of a learner: what an exported policy carries."""
+
+    net: DeterministicActor
+    obs_moments: Moments | None
+    exploration_noise: Array
+
+
+class Noise(NamedTuple):
+    """The randomness of actions (..., numbers of an action), in units of half the action range."""
+
+    amount: Array  # to be scaled and added to the action; in the warm-up it is the action
+    warmup: Array  # (...)
+
+
+class Sample(NamedTuple):
+    """What the buffer keeps of a step."""
+
+    obs: PyTree
+    action: Array
+    reward: Array
+    next_obs: PyTree
+    terminated: Array
+
+
+class DDPG(eqx.Module):
+    """The agent: static sizes and switches, and the numbers a fresh learner starts with."""
+
+    hyper: Hyper
+    network: NetworkConfig = eqx.field(static=True)
+    observation_space: Box = eqx.field(static=True)
+    action_space: Box = eqx.field(static=True)
+    num_envs: int = eqx.field(static=True)
+    batch_size: int = eqx.field(static=True)
+    buffer_size: int = eqx.field(static=True)
+    gradient_steps: int = eqx.field(static=True)
+    critics: int = eqx.field(static=True)
+    exploration: str = eqx.field(static=True)
+    critic_loss: str = eqx.field(static=True)
+    smooth_target: bool = eqx.field(static=True)
+    normalize_observations: bool = eqx.field(static=True)
+
+    def init(self, key: Array) -> Learner:
+        """A fresh learner; the targets start equal to their nets."""
+        actor_key, critic_key = jax.random.split(key)
+        spaces = (self.observation_space, self.action_space)
+        numbers = flat_size(self.action_space)
+        width = 2 * flat_size(self.observation_space) + numbers + 2
+        sample = jnp.zeros(self.observation_space.shape)
+        zero = jnp.zeros((), jnp.int32)
+        return Learner(
+            nets=Nets(
+                actor=_untrained(deterministic_actor(actor_key, self.network, *spaces)),
+                critic=_untrained(q_ensemble(critic_key, self.network, *spaces, self.critics)),
+                gradient_steps=zero,
+            ),
+            replay=empty(self.buffer_size, width),
+            steps=zero,
+            hyper=self.hyper,
+            obs_moments=first_moments(sample) if self.normalize_observations else None,
+            ou_path=PerEnv(jnp.zeros((self.num_envs, numbers))) if self._follows_path else None,
+        )
+
+    @property
+    def _follows_path(self) -> bool:
+        return self.exploration == "ou"
+
+    def noise(self, learner: Learner | None, key: Array, shape: tuple[int, ...]) -> Noise:
+        """The randomness of a rollout, `shape` being (T, B); without a learner, of single actions."""
+        normal_key, uniform_key = jax.random.split(key)
+        numbers = (*shape, flat_size(self.action_space))
+        amount = jax.random.normal(normal_key, numbers)
+        if learner is None:
+            return Noise(amount, jnp.zeros(shape, bool))
+        if learner.ou_path is not None:
+            amount = ou_path(learner.ou_path.value, amount, learner.hyper.ou_theta)
+        steps, envs = shape
+        before = learner.steps + envs * jnp.arange(steps)  # each time step
+        warmup = jnp.broadcast_to((before < learner.hyper.warmup_steps)[:, None], shape)
+        uniform = jax.random.uniform(uniform_key, numbers, minval=-1.0, maxval=1.0)
+        return Noise(select(warmup, uniform, amount), warmup)
+
+    def explore(
+        self, learner: Learner | Policy, view: View, noise: Noise
+    ) -> tuple[Array, Array | None]:
+        """The actor's actions with noise, random ones in the warm-up; and where the noise stands."""
+        policy = self.policy(learner)
+        units = policy.net(seen(policy.obs_moments, view.obs))
+        noisy = jnp.clip(units + policy.exploration_noise * noise.amount, -1.0, 1.0)
+        action = from_units(self.action_space, select(noise.warmup, noise.amount, noisy))
+        if not self._follows_path:
+            return action, None
+        return action, select(noise.warmup, jnp.zeros_like(noise.amount), noise.amount)
+
+    def exploit(self, learner: Learner | Policy, view: View) -> Array:
+        """The actor's actions."""
+        policy = self.policy(learner)
+        return from_units(self.action_space, policy.net(seen(policy.obs_moments, view.obs)))
+
+    def policy(self, learner: Learner | Policy) -> Policy:
+        """The learner's policy, to be handed to `explore` and `exploit` in its stead."""
+        if isinstance(learner, Policy):
+            return learner
+        return Policy(learner.nets.actor.net, learner.obs_moments, learner.hyper.exploration_noise)
+
+    def update(
+        self, learner: Learner, rollout: Transition, key: Array
+    ) -> tuple[Learner, dict[str, Array]]:
+        """The learner with the rollout in its buffer and, after the warm-up, some gradient steps later."""
+        rows, unpack = pack_rows(kept_of(rollout), 1)
+        replay = add(learner.replay, rows, rollout.mask.reshape(-1))
+        steps = learner.steps + rollout.mask.size
+        ready = (steps >= learner.hyper.warmup_steps) & (replay.size >= self.batch_size)
+
+        def learn(before: tuple[Nets, Array], given) -> tuple[Nets, Array]:
+            replay, hyper, moments, keys = given
+
+            def step(nets: Nets, key: Array) -> tuple[Nets, Array]:
+                batch_key, target_key = jax.random.split(key)
+                batch = prepare(unpack(sample(replay, batch_key, self.batch_size)), hyper, moments)
+                return self._gradient_step(nets, hyper, batch, target_key)
+
+            nets, means = jax.lax.scan(step, before[0], keys)
+            return nets, jnp.mean(means, axis=0)
+
+        before = (learner.nets, jnp.zeros(len(METRICS)))
+        keys = jax.random.split(key, self.gradient_steps)
+        given = (replay, learner.hyper, learner.obs_moments, keys)
+        nets, means = when(ready, learn, before, given)
+        learner = learner._replace(nets=nets, replay=replay, steps=steps)
+        # After the update, so that a rollout's actions and its lessons see the same statistics.
+        if learner.obs_moments is not None:
+            moments = add_samples(learner.obs_moments, rollout.obs, rollout.mask)
+            learner = learner._replace(obs_moments=moments)
+        if learner.ou_path is not None:
+            ended = rollout.terminated[-1] | rollout.truncated[-1]
+            path = select(ended, jnp.zeros_like(rollout.aux[-1]), rollout.aux[-1])
+            learner = learner._replace(ou_path=PerEnv(path))
+        metrics = dict(zip(METRICS, means, strict=True))
+        return learner, metrics | {"buffer/size": replay.size.astype(jnp.float32)}
+
+    def _gradient_step(
+        self, nets: Nets, hyper: Hyper, batch: Sample, key: Array
+    ) -> tuple[Nets, Array]:
+        """One step of the critics and, when their turn has come, of the actor and both targets."""
+        target = self._target(nets, hyper, batch, key)
+        (loss, (q, error)), gradient = jax.value_and_grad(self._critic_loss, has_aux=True)(
+            nets.critic.net, batch, target
+        )
+        critic, critic_norm = descend(
+            nets.critic, gradient, hyper.critic_learning_rate, hyper.max_grad_norm
+        )
+        count = nets.gradient_steps + 1
+        due = count % hyper.policy_delay == 0
+        before = (nets.actor, critic, jnp.zeros(2))
+        actor, critic, (actor_loss, actor_norm) = when(
+            due, self._delayed_step, before, (hyper, batch)
+        )
+        norm = jnp.sqrt(jnp.square(critic_norm) + jnp.square(actor_norm))
+        # Averaged over all steps, the actor's losses are those of the steps that had one.
+        actor_loss = actor_loss * hyper.policy_delay
+        means = (loss, actor_loss, norm, jnp.mean(q), error, jnp.mean(batch.reward))
+        return Nets(actor, critic, count), jnp.stack(means)
+
+    def _target(self, nets: Nets, hyper: Hyper, batch: Sample, key: Array) -> Array:
+        """What the critics are to say of the batch, by the target nets alone."""
+        units = nets.actor.target(batch.next_obs)
+        if self.smooth_target:
+            noise = hyper.target_noise * jax.random.normal(key, units.shape)
+            noise = jnp.clip(noise, -hyper.target_noise_clip, hyper.target_noise_clip)
+            units = jnp.clip(units + noise, -1.0, 1.0)
+        least = functools.reduce(jnp.minimum, nets.critic.target(batch.next_obs, units))
+        return td_target(batch.reward, least, batch.terminated, hyper.gamma)
+
+    def _critic_loss(
+        self, critic: QEnsemble, batch: Sample, target: Array
+    ) -> tuple[Array, tuple[Array, Array]]:
+        """The critics' mean losses in sum; also Q of the first, and how far it is off on average."""
+        values = critic(batch.obs, to_units(self.action_space, batch.action))
+        loss = sum(jnp.mean(LOSSES[self.critic_loss](value, target)) for value in values)
+        return loss, (values[0], jnp.mean(jnp.abs(values[0] - target)))
+
+    def _delayed_step(
+        self, before: tuple[Trained, Trained, Array], given: tuple[Hyper, Sample]
+    ) -> tuple[Trained, Trained, Array]:
+        """One step of the actor, both targets moved; also the actor's loss and its gradient's norm."""
+        actor, critic, _ = before
+        hyper, batch = given
+
+        def loss_of(net: DeterministicActor) -> Array:
+            return -jnp.mean(critic.net.first(batch.obs, net(batch.obs)))
+
+        loss, gradient = jax.value_and_grad(loss_of)(actor.net)
+        actor, norm = descend(actor, gradient, hyper.actor_learning_rate, hyper.max_grad_norm)
+        actor, critic = (
+            part._replace(target=soft_update(part.target, part.net, hyper.tau))
+            for part in (actor, critic)
+        )
+        return actor, critic, jnp.stack([loss, norm])
+
+
+def ddpg(
+    config: DDPGConfig, network: NetworkConfig, spaces: tuple[Box, Space], num_envs: int
+) -> DDPG:
+    """The agent for the settings; the actions must have passed `check_actions`."""
+    observation_space, action_space = spaces
+    assert isinstance(action_space, Box)
+    hyper = Hyper(
+        actor_learning_rate=jnp.float32(config.actor_learning_rate),
+        critic_learning_rate=jnp.float32(config.critic_learning_rate),
+        gamma=jnp.float32(config.gamma),
+        tau=jnp.float32(config.tau),
+        warmup_steps=jnp.int32(config.warmup_steps),
+        exploration_noise=jnp.float32(config.exploration_noise),
+        ou_theta=jnp.float32(config.ou_theta),
+        policy_delay=jnp.int32(config.policy_delay),
+        target_noise=jnp.float32(config.target_noise),
+        target_noise_clip=jnp.float32(config.target_noise_clip),
+        max_grad_norm=jnp.float32(jnp.inf if config.max_grad_norm is None else config.max_grad_norm),
+        reward_scale=jnp.float32(config.reward_scale),
+    )
+    return DDPG(
+        hyper=hyper,
+        network=network,
+        observation_space=observation_space,
+        action_space=action_space,
+        num_envs=num_envs,
+        batch_size=config.batch_size,
+        buffer_size=config.buffer_size,
+        gradient_steps=config.gradient_steps or num_envs * config.steps_per_update,
+        critics=config.critics,
+        exploration=config.exploration,
+        critic_loss=config.critic_loss,
+        smooth_target=config.target_noise > 0,
+        normalize_observations=config.normalize_observations,
+    )
+
+
+def check_actions(space: Space, env_name: str) -> None:
+    """An error in words where the actions are not bounded and continuous."""
+    if isinstance(space, Box) and space.bounded:
+        return
+    if isinstance(space, Box):
+        raise ProximaError(
+            f"algorithm.name: ddpg needs bounded actions and {env_name}'s are not; "
+            "give the environment finite bounds or use ppo"
+        )
+    raise ProximaError(
+        f"algorithm.name: ddpg needs continuous actions and {env_name}'s are discrete; "
+        "use ppo, or set env.actions: continuous where the environment has both"
+    )
+
+
+def check_network(network: NetworkConfig) -> None:
+    """An error in words where the nets are described as DDPG's cannot be."""
+    if network.shared_trunk:
+        raise ProximaError(
+            "network.shared_trunk: ddpg's actor and critics share nothing; set it to false"
+        )
+    if network.distribution != "auto":
+        raise ProximaError(
+            f"network.distribution: {network.distribution} is no use to ddpg, whose actor is "
+            "deterministic; leave it at auto"
+        )
+
+
+def seen(moments: Moments | None, obs: PyTree) -> PyTree:
+    """Observations as the nets see them: normalised where the policy does so."""
+    return obs if moments is None else normalize(moments, obs)
+
+
+def kept_of(rollout: Transition) -> Sample:
+    """What the buffer keeps of a rollout (T, B, ...), as T·B samples."""
+    fields = (rollout.obs, rollout.action, rollout.reward, rollout.next_obs, rollout.terminated)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), Sample(*fields))
+
+
+def prepare(batch: Sample, hyper: Hyper, moments: Moments | None) -> Sample:
+    """Samples as a gradient step sees them: raw in the buffer, normalised and scaled here."""
+    return batch._replace(
+        obs=seen(moments, batch.obs),
+        next_obs=seen(moments, batch.next_obs),
+        reward=hyper.reward_scale * batch.reward,
+    )
+
+
+def descend(
+    trained: Trained, gradient: PyTree, rate: Array, max_norm: Array
+) -> tuple[Trained, Array]:
+    """The net one Adam step on, and the norm its gradient had before it was clipped."""
+    norm = optax.tree.norm(gradient)
+    shrink = jnp.minimum(1.0, max_norm / (norm + 1e-8))
+    gradient = jax.tree.map(lambda leaf: shrink * leaf, gradient)
+    direction, optimizer = _adam().update(gradient, trained.optimizer)
+    net = jax.tree.map(lambda leaf, step: leaf - rate * step, trained.net, direction)
+    return trained._replace(net=net, optimizer=optimizer), norm
+
+
+def soft_update(target: PyTree, net: PyTree, tau: Array) -> PyTree:
+    """The target moved by the share τ towards the net: τθ + (1 − τ)θ̄."""
+    return jax.tree.map(lambda behind, ahead: behind + tau * (ahead - behind), target, net)
+
+
+def ou_path(start: Array, normal: Array, theta: Array) -> Array:
+    """An Ornstein-Uhlenbeck path (T, ...) that goes on from `start`: x ← (1 − θ) x + ε."""
+
+    def onward(x: Array, kick: Array) -> tuple[Array, Array]:
+        x = (1.0 - theta) * x + kick
+        return x, x
+
+    return jax.lax.scan(onward, start, normal)[1]
+
+
+def _untrained(net: PyTree) -> Trained:
+    return Trained(net, jax.tree.map(jnp.copy, net), _adam().init(net))
+
+
+def _adam() -> optax.GradientTransformation:
+    return optax.scale_by_adam(eps=ADAM_EPS)

@@ -1,0 +1,86 @@
+"""The nets of deterministic actor-critics: one action per observation, and Q of both, over any leading axes.
+
+Both nets speak of actions in units of half the action range around its middle, so that every
+coordinate lies in [-1, 1] whatever the environment measures it in.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from proxima.core.spaces import Box, flat_size
+from proxima.nets.actor_critic import NetworkConfig
+from proxima.nets.mlp import MLP, mlp
+
+SMALLEST_HALF = 1e-8  # a coordinate whose bounds coincide is 0 in units
+
+
+class DeterministicActor(eqx.Module):
+    """Observations ↦ actions in units, flat, (..., numbers of an action)."""
+
+    net: MLP
+    observation_rank: int = eqx.field(static=True)  # axes of one observation
+
+    def __call__(self, obs: Array) -> Array:
+        return jnp.tanh(self.net(flat_obs(obs, self.observation_rank)))
+
+
+class QEnsemble(eqx.Module):
+    """Observations and actions in units ↦ Q of each of its nets."""
+
+    nets: tuple[MLP, ...]
+    observation_rank: int = eqx.field(static=True)
+
+    def __call__(self, obs: Array, units: Array) -> tuple[Array, ...]:
+        """Q by every net, each (...)."""
+        inputs = jnp.concatenate([flat_obs(obs, self.observation_rank), units], axis=-1)
+        return tuple(net(inputs)[..., 0] for net in self.nets)
+
+    def first(self, obs: Array, units: Array) -> Array:
+        """Q by the first net, which is the one that teaches the actor."""
+        return QEnsemble(self.nets[:1], self.observation_rank)(obs, units)[0]
+
+
+def deterministic_actor(
+    key: Array, config: NetworkConfig, observation_space: Box, action_space: Box
+) -> DeterministicActor:
+    """An orthogonal net whose last gain is 0.01: its first actions are the middle of the range."""
+    sizes = (flat_size(observation_space), *config.hidden, flat_size(action_space))
+    return DeterministicActor(
+        mlp(key, sizes, config.activation, 0.01), len(observation_space.shape)
+    )
+
+
+def q_ensemble(
+    key: Array, config: NetworkConfig, observation_space: Box, action_space: Box, count: int
+) -> QEnsemble:
+    """`count` orthogonal nets that differ in their first weights only."""
+    sizes = (flat_size(observation_space) + flat_size(action_space), *config.hidden, 1)
+    nets = [mlp(net_key, sizes, config.activation, 1.0) for net_key in jax.random.split(key, count)]
+    return QEnsemble(tuple(nets), len(observation_space.shape))
+
+
+def flat_obs(obs: Array, rank: int) -> Array:
+    """Observations with their own axes as one."""
+    return obs.reshape(*obs.shape[: obs.ndim - rank], -1).astype(jnp.float32)
+
+
+def to_units(space: Box, action: Array) -> Array:
+    """Actions of the space as flat numbers in [-1, 1]."""
+    flat = action.reshape(*action.shape[: action.ndim - len(space.shape)], -1).astype(jnp.float32)
+    middle, half = _range(space, flat)
+    return (flat - middle) / half
+
+
+def from_units(space: Box, units: Array) -> Array:
+    """Flat numbers in [-1, 1] as actions of the space."""
+    middle, half = _range(space, units)
+    return (middle + half * units).reshape(*units.shape[:-1], *space.shape).astype(space.dtype)
+
+
+def _range(space: Box, like: Array) -> tuple[Array, Array]:
+    """Middle and half width of the range, shaped like the actions."""
+    low, high = jnp.asarray(space.low), jnp.asarray(space.high)
+    half = jnp.maximum((high - low) / 2, SMALLEST_HALF)
+    return jnp.broadcast_to((low + high) / 2, like.shape), jnp.broadcast_to(half, like.shape)

@@ -1,0 +1,25 @@
+"""Scenarios: their config tree (tree.py), reading them strictly (read.py), and what is wrong in words."""
+
+from proxima.scenario.read import (
+    describe,
+    dump,
+    from_mapping,
+    json_schema,
+    load,
+    parse,
+    shipped,
+    to_mapping,
+)
+from proxima.scenario.tree import Scenario
+
+__all__ = [
+    "Scenario",
+    "describe",
+    "dump",
+    "from_mapping",
+    "json_schema",
+    "load",
+    "parse",
+    "shipped",
+    "to_mapping",
+]

@@ -1,0 +1,108 @@
+"""What is wrong with settings that are each right alone: checks over several of them."""
+
+import math
+from collections.abc import Callable, Iterator
+
+from proxima.algorithms.ddpg import DDPGConfig
+from proxima.algorithms.ppo import PPOConfig
+from proxima.domains.trading.config import TradingEnvConfig
+from proxima.scenario.tree import Problem, Scenario, dotted
+from proxima.scenario.words import either
+from proxima.yaml import shown
+
+
+def _name_problems(scenario: Scenario) -> Iterator[Problem]:
+    name = scenario.name
+    if name.startswith(".") or set(name) & set("/\\") or not name.isprintable():
+        told = "names a directory: no slashes, line breaks or leading dot"
+        yield Problem((("name",),), f"{shown(name)} is not allowed: it {told}")
+
+
+def _batch_problems(scenario: Scenario) -> Iterator[Problem]:
+    config = scenario.algorithm
+    if not isinstance(config, PPOConfig):
+        return
+    batch_path, size = ("algorithm", "batch_size"), config.batch_size
+    parts = {
+        ("env", "num_envs"): scenario.env.num_envs,
+        ("algorithm", "minibatch_size"): config.minibatch_size,
+    }
+    step = math.lcm(*parts.values())
+    below = size // step * step
+    nearest = either([str(value) for value in (below, below + step) if value])
+    for path, part in parts.items():
+        if size % part:
+            told = f"{size} is not a multiple of {dotted(path)} ({part})"
+            yield Problem((batch_path, path), f"{told}; nearest that work: {nearest}")
+
+
+def _budget_problems(scenario: Scenario) -> Iterator[Problem]:
+    if scenario.training.max_steps is None and scenario.training.max_episodes is None:
+        paths = (("training", "max_steps"), ("training", "max_episodes"))
+        told = "null, and training.max_episodes is null too: training would never end; set one"
+        yield Problem(paths, told)
+
+
+def _normalization_problems(scenario: Scenario) -> Iterator[Problem]:
+    config = scenario.algorithm
+    if not isinstance(config, PPOConfig):
+        return
+    if config.minibatch_size == 1 and config.normalize_advantages == "minibatch":
+        paths = (("algorithm", "minibatch_size"), ("algorithm", "normalize_advantages"))
+        told = "1 leaves nothing to normalize advantages over; take at least 2, or set "
+        yield Problem(paths, told + "algorithm.normalize_advantages to batch or off")
+
+
+def _replay_problems(scenario: Scenario) -> Iterator[Problem]:
+    config = scenario.algorithm
+    if isinstance(config, DDPGConfig) and config.buffer_size < config.batch_size:
+        paths = (("algorithm", "buffer_size"), ("algorithm", "batch_size"))
+        told = f"{config.buffer_size} cannot fill a batch of algorithm.batch_size "
+        yield Problem(paths, told + f"({config.batch_size}); take at least as many")
+
+
+def _data_problems(scenario: Scenario) -> Iterator[Problem]:
+    data, trades = scenario.data, isinstance(scenario.env, TradingEnvConfig)
+    if data is None:
+        if trades:
+            told = (
+                "null, and trading needs prices; write data: {pattern: sine_wave} or {path: FILE}"
+            )
+            yield Problem((("data",), ("env", "backend")), told)
+        return
+    if not trades:
+        told = f"only trading reads prices, and env.backend is {scenario.env.backend}"
+        yield Problem((("data",), ("env", "backend")), told + "; set it to trading")
+    if (data.path is None) == (data.pattern is None):
+        told = "set one of data.pattern (synthetic prices) and data.path (your own file)"
+        which = "neither is given" if data.path is None else "both are given"
+        yield Problem((("data", "path"), ("data", "pattern")), f"{which}; {told}")
+    split = data.split
+    if split.validation + split.test >= 1:
+        paths = (("data", "split", "validation"), ("data", "split", "test"))
+        told = f"{split.validation:g} and data.split.test {split.test:g} leave nothing to train on"
+        yield Problem(paths, told)
+    if split.fold >= split.folds:
+        paths = (("data", "split", "fold"), ("data", "split", "folds"))
+        told = f"{split.fold} is not one of {split.folds} folds; the first is 0, the last"
+        yield Problem(paths, f"{told} {split.folds - 1}")
+
+
+def _position_problems(scenario: Scenario) -> Iterator[Problem]:
+    if not isinstance(scenario.env, TradingEnvConfig):
+        return
+    positions = scenario.env.positions
+    if len(set(positions)) < len(positions):
+        told = f"{list(positions)} names a position twice"
+        yield Problem((("env", "positions"),), told)
+
+
+FIELD_CHECKS: tuple[Callable[[Scenario], Iterator[Problem]], ...] = (
+    _name_problems,
+    _batch_problems,
+    _budget_problems,
+    _normalization_problems,
+    _replay_problems,
+    _data_problems,
+    _position_problems,
+)
