@@ -1,0 +1,234 @@
+"""From a file of prices to what a training run needs.
+
+    read_source      find the file, read it strictly, hold what it says of itself against the scenario
+    prepare          features ─► causality check ─► warm-up cut ─► purged split ─► scaled on train only
+
+One feature at a time is in float64; the matrix of all is float32. Prices are views of what was read. So
+the peak is the file's six columns, the matrix and the intermediate columns of a single feature.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from proxima.core.errors import ProximaError
+from proxima.domains.trading.causality import refuse_look_ahead
+from proxima.domains.trading.config import DataConfig
+from proxima.domains.trading.features import Column, compute, resolve_features
+from proxima.domains.trading.market import SPLITS, Market, Prepared, Scaler
+from proxima.domains.trading.ohlcv import load_trading_data
+from proxima.domains.trading.splits import split_bounds
+from proxima.domains.trading.synthetic import GENERATOR_VERSION, generate, pattern_params
+
+METADATA_KEY = "proxima"
+PROBE = 4_096  # rows in which the end of the warm-up is looked for first
+
+
+class Source(NamedTuple):
+    """A file of prices as read."""
+
+    path: Path
+    frame: pl.DataFrame
+    made: Mapping[str, Any] | None
+    """What a synthetic file says of itself: pattern, rows, seed, params, version."""
+
+
+def synthetic_path(name: str, root: str | Path = ".") -> Path:
+    """Where the synthetic prices of a scenario are."""
+    return Path(root) / "data" / "raw" / "synthetic" / f"{name}.parquet"
+
+
+def write_synthetic(config: DataConfig, name: str, root: str | Path = ".") -> Path:
+    """Writes the config's pattern, whole or not at all; the same config gives the same bytes."""
+    if config.pattern is None:
+        raise ProximaError(
+            "data.pattern: null, so there is nothing to generate; `proxima generate-data --list` "
+            "names the patterns"
+        )
+    path = synthetic_path(name, root)
+    if path.name != f"{name}.parquet" or name.startswith("."):
+        raise ProximaError(f"{name!r}: names a file: no slashes or leading dot")
+    frame = generate(config.pattern, config.rows, config.seed, config.params)
+    temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        frame.write_parquet(temporary, metadata={METADATA_KEY: json.dumps(_described(config))})
+        os.replace(temporary, path)
+    except OSError as failure:
+        raise ProximaError(
+            f"{path}: cannot write there ({failure.strerror or failure})"
+        ) from failure
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def read_made(path: Path) -> dict[str, Any] | None:
+    """What a parquet file that `write_synthetic` wrote says of itself, else nothing."""
+    if path.suffix.lower() != ".parquet":
+        return None
+    text = pl.read_parquet_metadata(path).get(METADATA_KEY)
+    return None if text is None else json.loads(text)
+
+
+def read_source(config: DataConfig, name: str, root: str | Path = ".") -> Source:
+    """The config's own file, or the synthetic one of the scenario's name."""
+    if config.path is not None:
+        path = Path(config.path)
+        return Source(path, load_trading_data(path), read_made(path))
+    path = synthetic_path(name, root)
+    if not path.exists():
+        raise ProximaError(f"{path}: no such file; {_how_to_make(config, name)}")
+    frame, made = load_trading_data(path), read_made(path)
+    _refuse_stale(config, name, path, made)
+    return Source(path, frame, made)
+
+
+def prepare_data(config: DataConfig, name: str, root: str | Path = ".") -> Prepared:
+    """The scenario's market, checked, featurised, split and scaled."""
+    return prepare(read_source(config, name, root), config)
+
+
+def prepare(source: Source, config: DataConfig) -> Prepared:
+    """A source's market, featurised, split and scaled."""
+    frame, columns = source.frame, resolve_features(config.features, config.leaky)
+    first, last = _usable_rows(frame, columns)
+    purge = max(column.reach for column in columns) + config.split.horizon
+    try:
+        bounds = split_bounds(last - first, config.split, purge)
+    except ProximaError as failure:
+        raise ProximaError(f"{source.path}: {failure}") from failure
+    matrix = np.empty((last - first, len(columns)), np.float32)
+    scalers = []
+    for index, column in enumerate(columns):
+        values = compute(frame, column)
+        if not column.leaks:  # it got here because the scenario said so
+            refuse_look_ahead(frame, column, values)
+        _refuse_not_finite(column, values, first, last)
+        usable = values.to_numpy()[first:last]
+        scalers.append(fit_scaler(column, usable[slice(*bounds.train)]))
+        matrix[:, index] = (usable - scalers[-1].mean) / scalers[-1].std
+    made = source.made or {}
+    markets = {
+        split: _market(frame, matrix, first, part)
+        for split, part in zip(SPLITS, bounds, strict=True)
+    }
+    return Prepared(
+        **markets,
+        feature_names=tuple(column.name for column in columns),
+        source=str(source.path),
+        pattern=made.get("pattern"),
+        params=made.get("params", {}),
+        bounds={
+            split: (first + start, first + stop)
+            for split, (start, stop) in zip(SPLITS, bounds, strict=True)
+        },
+        scalers=tuple(scalers),
+    )
+
+
+def fit_scaler(column: Column, train: NDArray[np.float64]) -> Scaler:
+    """Mean and deviation over the train rows, with nothing added: a tiny feature comes out like any other."""
+    if not column.scaled:
+        return Scaler(0.0, 1.0)
+    if train.min() == train.max():
+        raise ProximaError(
+            f"feature {column.name}: is {train[0]:g} in every row of the train split, so it has no "
+            "deviation to scale by; leave it out, or set its scale: none"
+        )
+    return Scaler(float(train.mean()), float(train.std()))
+
+
+def _described(config: DataConfig) -> dict[str, Any]:
+    return {
+        "pattern": config.pattern,
+        "rows": config.rows,
+        "seed": config.seed,
+        "params": pattern_params(config.pattern or "", config.params),
+        "version": GENERATOR_VERSION,
+    }
+
+
+def _how_to_make(config: DataConfig, name: str) -> str:
+    if config.pattern is None:
+        return "set data.path to your OHLCV parquet or CSV, or data.pattern to a synthetic pattern"
+    return (
+        f"make it with `proxima generate-data --scenario {name}`, or run the experiment with "
+        "--generate-data"
+    )
+
+
+def _refuse_stale(
+    config: DataConfig, name: str, path: Path, made: Mapping[str, Any] | None
+) -> None:
+    """Prices that the scenario does not describe would be a silent mistake."""
+    if config.pattern is None:
+        return
+    if made is None:
+        raise ProximaError(
+            f"{path}: was not made by `proxima generate-data`; set data.path to use a file of your own, "
+            f"or {_how_to_make(config, name)}"
+        )
+    wanted = _described(config)
+    for key in wanted:
+        if made.get(key) != wanted[key]:
+            raise ProximaError(
+                f"{path}: was made with {key} {made.get(key)}, the scenario says {wanted[key]}; "
+                f"{_how_to_make(config, name)}"
+            )
+
+
+def _usable_rows(frame: pl.DataFrame, columns: Sequence[Column]) -> tuple[int, int]:
+    """The first row in which every feature has a value, and the one after the last.
+
+    Found near the ends: what a causal feature has there does not depend on the rows in between.
+    """
+    first = max(_nulls_at_the_end(frame, column, pl.DataFrame.head) for column in columns)
+    ahead = [
+        _nulls_at_the_end(frame, column, pl.DataFrame.tail) for column in columns if column.leaks
+    ]
+    return first, frame.height - max(ahead, default=0)
+
+
+def _nulls_at_the_end(
+    frame: pl.DataFrame, column: Column, rows_at: Callable[[pl.DataFrame, int], pl.DataFrame]
+) -> int:
+    """How many rows have no value before the first that has one, or after the last."""
+    length = max(PROBE, 2 * column.reach)
+    while True:
+        present = compute(rows_at(frame, length), column).is_not_null()
+        if present.any():
+            ordered = present if rows_at is pl.DataFrame.head else present.reverse()
+            return int(ordered.arg_max() or 0)
+        if length >= frame.height:
+            raise ProximaError(
+                f"feature {column.name}: has no value in any of {frame.height:,} rows; take a shorter "
+                "window or more rows"
+            )
+        length *= 4
+
+
+def _refuse_not_finite(column: Column, values: pl.Series, first: int, last: int) -> None:
+    bad = ~values[first:last].is_finite().fill_null(False)
+    if bad.any():
+        row = first + int(bad.arg_max() or 0)
+        value = values[row]
+        raise ProximaError(
+            f"feature {column.name}: has {'no value' if value is None else value} in row {row + 1:,} "
+            f"({bad.sum():,} such rows), where every feature must be a finite number; a volume or price "
+            "that does not change within the window does this, leave the feature out or widen its window"
+        )
+
+
+def _market(
+    frame: pl.DataFrame, matrix: NDArray[np.float32], first: int, part: tuple[int, int]
+) -> Market:
+    rows = slice(first + part[0], first + part[1])
+    prices = {name: frame[name].to_numpy()[rows] for name in frame.columns}
+    return Market(**prices, features=matrix[slice(*part)])
