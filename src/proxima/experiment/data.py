@@ -1,0 +1,80 @@
+"""Making and looking at the data of scenarios."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from proxima.core.errors import ProximaError
+from proxima.domains.trading.config import DataConfig
+from proxima.scenario import Scenario, load
+
+DATA_ENDINGS = (".parquet", ".csv")
+
+
+def generate_for(scenario: Scenario, root: str | Path = ".") -> Path:
+    """Writes the synthetic prices that a scenario describes."""
+    from proxima.domains.trading.data import write_synthetic
+
+    return write_synthetic(_data_of(scenario), scenario.name, root)
+
+
+def generate_pattern(
+    pattern: str, name: str | None, settings: Mapping[str, Any], root: str | Path = "."
+) -> Path:
+    """Writes a pattern's prices under a name, its own by default; settings are rows, seed and its params."""
+    from proxima.domains.trading.data import write_synthetic
+
+    params = {key: value for key, value in settings.items() if key not in ("rows", "seed")}
+    config = DataConfig(
+        pattern=pattern,
+        rows=_whole("rows", settings.get("rows", DataConfig.rows)),
+        seed=_whole("seed", settings.get("seed", DataConfig.seed)),
+        params=params,
+    )
+    return write_synthetic(config, pattern if name is None else name, root)
+
+
+def patterns() -> list[dict[str, Any]]:
+    """Every synthetic pattern with its settings, in plain data."""
+    from proxima.domains.trading.synthetic import describe_patterns
+
+    return describe_patterns()
+
+
+def peek_at(reference: str, plot: Path | None, root: str | Path = ".") -> dict[str, Any]:
+    """A summary of a data file's or a scenario's data, and a picture of its prices."""
+    from proxima.domains.trading.data import read_source
+    from proxima.domains.trading.peek import peek
+
+    if reference.lower().endswith(DATA_ENDINGS):
+        config, name = DataConfig(path=reference), Path(reference).stem
+    else:
+        scenario = load(reference)
+        config, name = _data_of(scenario), scenario.name
+    summary, time, close = peek(read_source(config, name, root), config)
+    if plot is not None:
+        from proxima.report.market import price_plot
+
+        splits = {each["split"]: (each["first"], each["last"]) for each in summary["splits"]}
+        try:
+            price_plot(plot, time, close, splits, f"{name}: {len(close):,} bars")
+        except OSError as failure:
+            raise ProximaError(
+                f"--plot {plot}: cannot write there ({failure.strerror})"
+            ) from failure
+    return summary
+
+
+def _data_of(scenario: Scenario) -> DataConfig:
+    if scenario.data is None:
+        raise ProximaError(
+            f"{scenario.name}: has no data section, it is not about trading; name a trading scenario "
+            "(proxima scenarios lists all) or a .parquet or .csv file"
+        )
+    return scenario.data
+
+
+def _whole(key: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        raise ProximaError(f"--set: {key}: expected a whole number, got {value!r}")
+    return int(value)
