@@ -6,6 +6,7 @@ pyplot, which is slow to import and keeps global state.
 """
 
 from collections.abc import Sequence
+from io import BytesIO
 from math import ceil, floor, isfinite, log10
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, INK)
 SOFT = "#E6E6E6"  # grid lines
 
 WIDTH = 8.0  # of a figure, in inches
+NARROW = 4.2  # of one that is read on a phone
 DOTS = 150  # per inch
 # room around axes, in inches: title above, step names and their label below
 LEFT, RIGHT, ABOVE, BELOW = 0.78, 0.15, 0.36, 0.5
@@ -44,18 +46,18 @@ class Scale(NamedTuple):
     names: Sequence[str]
 
 
-def new_figure(height: float) -> Any:
-    """A white figure of the house's width; the height is in inches."""
+def new_figure(height: float, width: float = WIDTH) -> Any:
+    """A white figure; width and height are in inches."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(WIDTH, height), dpi=DOTS, facecolor="white")
+    return Figure(figsize=(width, height), dpi=DOTS, facecolor="white")
 
 
 def add_axes(figure: Any, box: Box) -> Any:
     """Axes to draw in; `frame` draws what is around them once they are filled."""
-    tall = figure.get_figheight()
+    wide, tall = figure.get_size_inches()
     left, bottom, width, height = box
-    axes = figure.add_axes((left / WIDTH, bottom / tall, width / WIDTH, height / tall))
+    axes = figure.add_axes((left / wide, bottom / tall, width / wide, height / tall))
     axes.set_axis_off()
     axes.set_title("", y=1.0)  # keeps matplotlib from looking for a place, which costs ticks
     return axes
@@ -63,19 +65,27 @@ def add_axes(figure: Any, box: Box) -> Any:
 
 def single_axes(figure: Any, bottom: float = BELOW) -> Any:
     """Axes that fill the figure above some room."""
-    height = figure.get_figheight() - bottom - ABOVE
-    return add_axes(figure, Box(LEFT, bottom, WIDTH - LEFT - RIGHT, height))
+    width, height = figure.get_size_inches()
+    return add_axes(figure, Box(LEFT, bottom, width - LEFT - RIGHT, height - bottom - ABOVE))
 
 
 def save(figure: Any, path: str | Path) -> None:
     """Write the figure as PNG, with the directories it needs."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_bytes(png(figure))
+
+
+def png(figure: Any, dots: int = DOTS) -> bytes:
+    """The figure as the content of a PNG file, with so many dots per inch."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+    figure.set_dpi(dots)
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    content = BytesIO()
     image = _indexed(np.asarray(canvas.buffer_rgba()))
-    image.save(path, format="PNG", compress_level=6, dpi=(DOTS, DOTS))
+    image.save(content, format="PNG", compress_level=6, dpi=(dots, dots))
+    return content.getvalue()
 
 
 def frame(
@@ -260,8 +270,8 @@ def decimals(value: float) -> int:
 
 
 def _box(axes: Any) -> Box:
-    place, tall = axes.get_position(), axes.figure.get_figheight()
-    return Box(place.x0 * WIDTH, place.y0 * tall, place.width * WIDTH, place.height * tall)
+    place, (wide, tall) = axes.get_position(), axes.figure.get_size_inches()
+    return Box(place.x0 * wide, place.y0 * tall, place.width * wide, place.height * tall)
 
 
 def _indexed(pixels: NDArray[np.uint8]) -> Any:
