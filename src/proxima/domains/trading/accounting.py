@@ -1,0 +1,101 @@
+"""What a portfolio is worth after every bar, in float64: the truth that environments and oracles answer to.
+
+    trade   from weight w to target a, when the target changes (fee f on what is traded):
+            value × (1 − f + fw)/(1 − f + fa) when buying, × (1 − fw)/(1 − fa) when selling; then w = a
+    hold    over a return ρ: value × g, g = 1 + wρ − r·max(0, w − 1) − r·max(0, −w)(1 + ρ)
+            and w becomes w(1 + ρ)(1 + r·[w < 0]) / g, with the interest r settled every bar
+
+While a target stays, cash and stock each only grow by themselves: between two trades the value is a line
+in the price, and no loop over time is needed. Borrowed cash grows by 1 + r a bar, borrowed stock too.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+
+RUIN_REWARD = -10.0
+"""The log return of a bar that ruins: a value that fell below e⁻¹⁰ of itself, or to 0 and less."""
+RUIN_GROWTH = float(np.exp(RUIN_REWARD))
+
+
+class Account(NamedTuple):
+    """A portfolio over T bars; whoever is ruined keeps what the ruin left, in cash."""
+
+    target: Floats  # (..., T) what was asked for
+    weight: Floats  # (..., T) what was held over the bar, after any trade
+    traded: Floats  # (..., T) weight bought (+) or sold (−) before the bar
+    log_return: Floats  # (..., T) of the bar, its fees and interest included
+    log_value: Floats  # (..., T + 1) starts at 0
+    ruined: NDArray[np.bool_]  # (..., T) the bar that did it
+
+
+def trade_factor(weight: ArrayLike, target: ArrayLike, fee: float) -> Floats:
+    """What a trade from one weight to another leaves of each unit of value."""
+    weight, target = np.asarray(weight, np.float64), np.asarray(target, np.float64)
+    bought = (1 - fee + fee * weight) / (1 - fee + fee * target)
+    sold = (1 - fee * weight) / (1 - fee * target)
+    return np.where(target > weight, bought, sold)
+
+
+def hold(weight: float, market_return: float, borrow_rate: float) -> tuple[float, float]:
+    """What a bar makes of each unit of value, and the weight after it (0 where nothing is left)."""
+    owed = borrow_rate * (max(0.0, weight - 1) + max(0.0, -weight) * (1 + market_return))
+    growth = 1 + weight * market_return - owed
+    grown = weight * (1 + market_return) * (1 + borrow_rate if weight < 0 else 1.0)
+    return growth, grown / growth if growth > RUIN_GROWTH else 0.0
+
+
+def account(targets: ArrayLike, returns: ArrayLike, fee: float, borrow_rate: float) -> Account:
+    """The account of each row of targets (..., T) over the returns (T,), started flat."""
+    targets, returns = np.asarray(targets, np.float64), np.asarray(returns, np.float64)
+    log_price = np.concatenate([[0.0], np.cumsum(np.log1p(returns))])
+    rows = targets.reshape(-1, targets.shape[-1])
+    accounts = [_account(row, log_price, fee, borrow_rate) for row in rows]
+    shape = targets.shape[:-1]
+    return Account(*(np.stack(field).reshape(*shape, -1) for field in zip(*accounts, strict=True)))
+
+
+def _account(target: Floats, log_price: Floats, fee: float, borrow_rate: float) -> Account:
+    bar = np.arange(len(target))
+    changed = np.diff(target, prepend=0.0) != 0
+    entry = np.maximum.accumulate(np.where(changed, bar, 0))  # the bar of the last trade
+    # Worth of stock and cash per unit of value at the last trade, at each bar's start and end.
+    stock, cash = _grown(target, log_price[:-1] - log_price[entry], bar - entry, borrow_rate)
+    grown_stock, grown_cash = _grown(
+        target, log_price[1:] - log_price[entry], bar + 1 - entry, borrow_rate
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):  # after a ruin; overwritten below
+        weight = stock / (stock + cash)
+        drifted = np.concatenate([[0.0], (grown_stock / (grown_stock + grown_cash))[:-1]])
+        growth = (grown_stock + grown_cash) / (stock + cash)
+        growth = growth * np.where(changed, trade_factor(drifted, target, fee), 1.0)
+    ruined = _first(~(growth > RUIN_GROWTH))
+    over = np.cumsum(ruined) - ruined > 0
+    growth = np.where(over, 1.0, np.where(ruined, RUIN_GROWTH, growth))
+    log_return = np.where(ruined, RUIN_REWARD, np.log(growth))
+    return Account(
+        target=target,
+        weight=np.where(over, 0.0, weight),
+        traded=np.where(changed & ~over, target - drifted, 0.0),
+        log_return=log_return,
+        log_value=np.concatenate([[0.0], np.cumsum(log_return)]),
+        ruined=ruined,
+    )
+
+
+def _grown(
+    target: Floats, log_growth: Floats, bars: NDArray[np.int_], borrow_rate: float
+) -> tuple[Floats, Floats]:
+    """Stock and cash some bars after a trade to the target, per unit of value at the trade."""
+    with np.errstate(over="ignore"):  # of a debt that ruined long before
+        interest = (1 + borrow_rate) ** bars
+    stock = target * np.exp(log_growth) * np.where(target < 0, interest, 1.0)
+    return stock, (1 - target) * np.where(target > 1, interest, 1.0)
+
+
+def _first(found: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """True at the first True only."""
+    return found & (np.cumsum(found) == 1)
