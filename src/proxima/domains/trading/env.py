@@ -1,0 +1,266 @@
+"""The trading environment in pure JAX: an account over a stretch of prices, all numbers leaves.
+
+    decide at the close of bar t  →  filled at price F[t]  →  rewarded for F[t + 1] / F[t]
+
+What a fill price is depends on the setting, the accounting does not: F is the next bar's open, its
+close, or bar t's own close. The observation is the features of the last `window` bars and the weight
+held, valued at the close of bar t: a fill price that lies ahead of the decision is never looked at.
+
+The account is the one of accounting.py, bar by bar and safe in float32: returns come in ready-made,
+and every growth factor is kept as its distance from 1.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from proxima.core.errors import ProximaError
+from proxima.core.spaces import Box, Discrete, Space, box
+from proxima.core.types import Step
+from proxima.domains.trading.accounting import RUIN_GROWTH, RUIN_REWARD
+from proxima.domains.trading.config import TradingEnvConfig
+from proxima.domains.trading.market import Market
+
+SHARPE_CLIP = 10.0
+"""Bound of the differential Sharpe ratio as a reward."""
+LEAST_VARIANCE = 1e-12
+"""Returns that vary less than this, as those of cash do, have no Sharpe ratio."""
+WEIGHT_CLIP = 100.0
+"""Bound of the weight in an observation: a short shortly before its ruin has any."""
+
+
+class Moments(NamedTuple):
+    """Mean and variance of the log returns so far, exponentially weighted."""
+
+    bars: Array
+    mean: Array
+    variance: Array
+
+
+class TradingState(NamedTuple):
+    """An open episode."""
+
+    time: Array  # bar of the next decision
+    end: Array  # bar at which the episode is over
+    weight: Array  # held, at the next fill price
+    target: Array  # last asked for
+    depth: Array  # log of value over its highest, at most 0
+    moments: Moments | None  # where the reward needs them
+
+
+class Costs(NamedTuple):
+    """Numbers that trading and holding cost."""
+
+    fee: Array
+    borrow_rate: Array
+    turnover_penalty: Array
+    drawdown_penalty: Array
+
+
+class TradingEnv(eqx.Module):
+    """One account; prices, costs and episode lengths are leaves, so changing them compiles nothing."""
+
+    features: Array  # (n, k)
+    returns: Array  # (m,) from each fill price to the next
+    marks: Array  # (m + 1,) from the last fill price to the close at which one decides
+    positions: Array  # (p,) targets to choose from, or the limits of a continuous one
+    costs: Costs
+    sharpe_rate: Array
+    last_start: Array  # episodes start between the first bar with a full window and this one
+    max_steps: Array
+    window: int = eqx.field(static=True)
+    sharpe: bool = eqx.field(static=True)  # rewards are differential Sharpe ratios
+    observation_space: Box = eqx.field(static=True)
+    action_space: Space = eqx.field(static=True)
+
+    def reset(self, key: Array) -> tuple[TradingState, Array]:
+        first = self.window - 1
+        time = jax.random.randint(key, (), first, self.last_start + 1, jnp.int32)
+        zero = jnp.zeros(())
+        end = time + jnp.minimum(self.max_steps, len(self.returns) - time)
+        moments = Moments(zero, zero, zero) if self.sharpe else None
+        state = TradingState(time, end, zero, zero, zero, moments)
+        return state, self._observe(time, zero)
+
+    def step(self, state: TradingState, action: Array, key: Array) -> tuple[TradingState, Step]:
+        target = self._target(action)
+        weight = jnp.where(target == state.target, state.weight, target)
+        traded = weight - state.weight
+        lost = _trade_loss(traded, target, self.costs.fee)
+        gain, drifted = _hold(weight, self.returns[state.time], self.costs.borrow_rate)
+        ruined = (1 - lost) * (1 + gain) <= RUIN_GROWTH
+        log_return = jnp.log1p(-jnp.where(ruined, 0.0, lost))
+        log_return += jnp.log1p(jnp.where(ruined, 0.0, gain))
+        depth = jnp.minimum(state.depth + log_return, 0.0)
+        reward, moments = self._reward(log_return, state.moments)
+        reward -= self.costs.turnover_penalty * jnp.abs(traded)
+        deepened = jnp.maximum(jnp.expm1(state.depth) - jnp.expm1(depth), 0.0)
+        reward -= self.costs.drawdown_penalty * deepened
+        reward = jnp.where(ruined, RUIN_REWARD, reward)
+        time = state.time + 1
+        _, seen = _hold(weight, self.marks[time], self.costs.borrow_rate)
+        obs = self._observe(time, jnp.where(ruined, 0.0, seen))
+        drifted = jnp.where(ruined, 0.0, drifted)
+        state = TradingState(time, state.end, drifted, target, depth, moments)
+        return state, Step(obs, reward, ruined, ~ruined & (time >= state.end), {})
+
+    def _target(self, action: Array) -> Array:
+        if isinstance(self.action_space, Discrete):
+            return self.positions[action]
+        return jnp.clip(action.reshape(()), self.positions[0], self.positions[-1])
+
+    def _observe(self, time: Array, weight: Array) -> Array:
+        start = (time - self.window + 1, jnp.zeros_like(time))
+        shape = (self.window, self.features.shape[1])
+        seen = jax.lax.dynamic_slice(self.features, start, shape).reshape(-1)
+        weight = jnp.clip(weight, -WEIGHT_CLIP, WEIGHT_CLIP)
+        return jnp.concatenate([seen, weight[None]])
+
+    def _reward(self, log_return: Array, moments: Moments | None) -> tuple[Array, Moments | None]:
+        if moments is None:
+            return log_return, None
+        return differential_sharpe(log_return, moments, self.sharpe_rate)
+
+
+def differential_sharpe(log_return: Array, moments: Moments, rate: Array) -> tuple[Array, Moments]:
+    """How much the return improves the Sharpe ratio so far (Moody, Saffell 1998), and the new moments.
+
+    With deviation σ, z = (R − mean)/σ and S = mean/σ, the derivative of S by the rate is
+    z + S(1 − z²)/2. Over the first 1/rate bars the moments are plain averages, so that they start
+    from the returns themselves and not from 0; while there is no variance, the reward is 0.
+    """
+    known = moments.variance > LEAST_VARIANCE
+    deviation = jnp.sqrt(jnp.where(known, moments.variance, 1.0))
+    distance = log_return - moments.mean
+    z = distance / deviation
+    gradient = z + moments.mean / deviation * (1 - z * z) / 2
+    reward = jnp.where(known, jnp.clip(gradient, -SHARPE_CLIP, SHARPE_CLIP), 0.0)
+    rate = jnp.maximum(rate, 1 / (moments.bars + 1))
+    mean = moments.mean + rate * distance
+    variance = (1 - rate) * (moments.variance + rate * distance * distance)
+    return reward, Moments(moments.bars + 1, mean, variance)
+
+
+def _trade_loss(traded: Array, target: Array, fee: Array) -> Array:
+    """1 − trade_factor."""
+    bought = traded > 0
+    return fee * jnp.abs(traded) / jnp.where(bought, 1 - fee + fee * target, 1 - fee * target)
+
+
+def _hold(weight: Array, market_return: Array, rate: Array) -> tuple[Array, Array]:
+    """What a bar adds per unit of value, and the weight after it."""
+    owed = rate * (jnp.maximum(weight - 1, 0.0) + jnp.maximum(-weight, 0.0) * (1 + market_return))
+    gain = weight * market_return - owed
+    grown = weight * (1 + market_return) * jnp.where(weight < 0, 1 + rate, 1.0)
+    return gain, grown / jnp.maximum(1 + gain, RUIN_GROWTH)
+
+
+def fill_prices(market: Market, fill: str) -> NDArray[np.float64]:
+    """The price at which the decision of each bar is filled; the last bars may have none."""
+    return {
+        "same_close": market.close,
+        "next_open": market.open[1:],
+        "next_close": market.close[1:],
+    }[fill]
+
+
+def fill_returns(market: Market, fill: str) -> NDArray[np.float64]:
+    """What each decision earns, (m,): from its own fill price to that of the next."""
+    prices = fill_prices(market, fill)
+    return prices[1:] / prices[:-1] - 1
+
+
+def mark_returns(market: Market, fill: str) -> NDArray[np.float64]:
+    """From the last fill price to the close at which one decides, (m + 1,); nothing before bar 1."""
+    prices = fill_prices(market, fill)
+    return np.concatenate([[0.0], market.close[1 : len(prices)] / prices[:-1] - 1])
+
+
+def targets_of(actions: NDArray, config: TradingEnvConfig) -> NDArray[np.float64]:
+    """The target weights (T,) that recorded actions, (T,) or (T, 1), stand for."""
+    actions = np.asarray(actions).reshape(len(actions))
+    if config.actions == "discrete":
+        return np.asarray(config.positions, np.float64)[actions.astype(int)]
+    return np.clip(actions.astype(np.float64), min(config.positions), max(config.positions))
+
+
+def decisions(market: Market, config: TradingEnvConfig) -> slice:
+    """The bars of a stretch at which an evaluation decides, first to last."""
+    return slice(config.window - 1, len(fill_returns(market, config.fill)))
+
+
+def trading_env(market: Market, config: TradingEnvConfig, training: bool) -> TradingEnv:
+    """The environment over a stretch of prices; evaluation runs through all of it from the first bar."""
+    check(market, config)
+    returns = fill_returns(market, config.fill)
+    max_steps = config.max_steps_per_episode if training else None
+    return TradingEnv(
+        features=jnp.asarray(market.features, jnp.float32),
+        returns=jnp.asarray(returns, jnp.float32),
+        marks=jnp.asarray(mark_returns(market, config.fill), jnp.float32),
+        positions=jnp.asarray(allowed(config), jnp.float32),
+        costs=Costs(
+            *(
+                jnp.asarray(number, jnp.float32)
+                for number in (
+                    config.fee,
+                    config.borrow_rate,
+                    config.turnover_penalty,
+                    config.drawdown_penalty,
+                )
+            )
+        ),
+        sharpe_rate=jnp.asarray(config.sharpe_rate, jnp.float32),
+        last_start=jnp.asarray(last_start(len(returns), config, training), jnp.int32),
+        max_steps=jnp.asarray(len(returns) if max_steps is None else max_steps, jnp.int32),
+        window=config.window,
+        sharpe=config.reward == "differential_sharpe",
+        observation_space=box(-np.inf, np.inf, (config.window * market.features.shape[1] + 1,)),
+        action_space=action_space(config),
+    )
+
+
+def action_space(config: TradingEnvConfig) -> Space:
+    """The index of a position, or a weight."""
+    if config.actions == "discrete":
+        return Discrete(len(config.positions))
+    return box(min(config.positions), max(config.positions), (1,))
+
+
+def allowed(config: TradingEnvConfig) -> tuple[float, ...]:
+    """The positions in the order of the actions; of a continuous one, its limits."""
+    if config.actions == "discrete":
+        return config.positions
+    return min(config.positions), max(config.positions)
+
+
+def last_start(steps: int, config: TradingEnvConfig, training: bool) -> int:
+    """The last bar an episode may start at: one that leaves a whole episode, where any does."""
+    first = config.window - 1
+    if not (training and config.random_start):
+        return first
+    whole = steps - (config.max_steps_per_episode or 1)
+    return whole if whole >= first else steps - 1
+
+
+def check(market: Market, config: TradingEnvConfig) -> None:
+    """An error in words where prices or settings leave nothing to trade."""
+    steps, bars = len(fill_returns(market, config.fill)), len(market.close)
+    if steps < config.window:
+        raise ProximaError(
+            f"env.window: {bars} bars with fill {config.fill} leave no step after a window of "
+            f"{config.window}; use more rows or a shorter window"
+        )
+    if len(set(config.positions)) < len(config.positions):
+        raise ProximaError(f"env.positions: {list(config.positions)} names a position twice")
+    low, high = min(config.positions), max(config.positions)
+    if 1 - config.fee + config.fee * low <= 0 or 1 - config.fee * high <= 0:
+        raise ProximaError(
+            f"env.fee: at {config.fee} a trade to a position of {low} or {high} would cost more than "
+            "there is; use a smaller fee or smaller positions"
+        )
