@@ -3,6 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from proxima.domains.trading.registration import register_with_gymnasium
+
 if TYPE_CHECKING:
     from proxima.core.errors import ProximaError
     from proxima.experiment.run import (
@@ -41,3 +43,6 @@ def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'proxima' has no attribute {name!r}")
     return getattr(importlib.import_module(_WHERE[name]), name)
+
+
+register_with_gymnasium()

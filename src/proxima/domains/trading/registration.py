@@ -1,0 +1,60 @@
+"""Makes `gymnasium.make("proxima/Trading-v0", …)` work, without importing Gymnasium for those who do not.
+
+Gymnasium has no entry points for other packages' environments, and importing it takes longer than
+`proxima --help` may. So the environment is registered at once where Gymnasium is there already, and
+otherwise right after somebody imports it.
+"""
+
+import importlib.abc
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+NAME = "proxima/Trading-v0"
+ENTRY_POINT = "proxima.domains.trading.gymnasium:TradingGymEnv"
+
+
+def register_with_gymnasium() -> None:
+    """Register now, or when Gymnasium is imported."""
+    if "gymnasium" in sys.modules:
+        _register()
+    else:
+        sys.meta_path.insert(0, _Registrar())
+
+
+def _register() -> None:
+    from gymnasium.envs.registration import register, registry
+
+    if NAME not in registry:
+        register(id=NAME, entry_point=ENTRY_POINT)
+
+
+class _Registrar(importlib.abc.MetaPathFinder):
+    """Waits for the import of Gymnasium, once."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != "gymnasium":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Registering(spec.loader)
+        return spec
+
+
+class _Registering(importlib.abc.Loader):
+    """Gymnasium's own loader, and the registration after it."""
+
+    def __init__(self, loader: importlib.abc.Loader):
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        _register()
