@@ -10,8 +10,9 @@ Three stretches are looked at, so that the cost does not grow with the rows:
 - a stretch in the middle and the last one, each by itself against its own prefixes. They show a leak that
   sits somewhere else only, for example one that starts at a date.
 
-Each has cuts at places that fall on no regular beat, since a leak within a day or a week does not show in
-a prefix that ends with it. What this cannot see is a leak that changes no value in any of the stretches.
+Each has cuts all over it and near its end, at places that fall on no regular beat, since a leak within a day
+or a week does not show in a prefix that ends with it. What this cannot see is a leak that changes no value
+in any of the stretches.
 """
 
 import numpy as np
@@ -25,6 +26,7 @@ STRETCH = 16_384  # rows
 WINDOWS = 4  # a stretch is at least so many windows long, or there would be little to compare
 CUTS = 5
 GOLDEN = 0.6180339887498949  # its multiples fall evenly and never on a beat
+LEFT_OUT = (1, 11, 101, 1_009)  # rows after the cuts near the end, for leaks that begin late
 # A causal feature gives the same bits on a prefix; the room is for libraries that sum in another order.
 TOLERANCE = 1e-6  # of the feature's deviation
 ROUNDING = 1e-12  # of its largest value
@@ -44,8 +46,9 @@ def refuse_look_ahead(frame: pl.DataFrame, column: Column, values: pl.Series) ->
 
 
 def _compare(frame: pl.DataFrame, values: pl.Series, column: Column, start: int) -> None:
-    for index in range(1, CUTS + 1):
-        cut = max(1, int(frame.height * (index * GOLDEN % 1)))
+    across = {int(frame.height * (index * GOLDEN % 1)) for index in range(1, CUTS + 1)}
+    near_the_end = {frame.height - left for left in LEFT_OUT}
+    for cut in sorted(cut for cut in across | near_the_end if cut > 0):
         _compare_prefix(frame.head(cut), values.head(cut), column, start)
 
 

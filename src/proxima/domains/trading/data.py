@@ -52,8 +52,8 @@ def write_synthetic(config: DataConfig, name: str, root: str | Path = ".") -> Pa
             "names the patterns"
         )
     path = synthetic_path(name, root)
-    if path.name != f"{name}.parquet" or name.startswith("."):
-        raise ProximaError(f"{name!r}: names a file: no slashes or leading dot")
+    if not name or name.startswith(".") or path.name != f"{name}.parquet":
+        raise ProximaError(f"{name!r}: names a file: not empty, no slashes, no leading dot")
     frame = generate(config.pattern, config.rows, config.seed, config.params)
     temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
     try:
@@ -107,13 +107,12 @@ def prepare(source: Source, config: DataConfig) -> Prepared:
     matrix = np.empty((last - first, len(columns)), np.float32)
     scalers = []
     for index, column in enumerate(columns):
-        values = compute(frame, column)
-        if not column.leaks:  # it got here because the scenario said so
-            refuse_look_ahead(frame, column, values)
-        _refuse_not_finite(column, values, first, last)
-        usable = values.to_numpy()[first:last]
-        scalers.append(fit_scaler(column, usable[slice(*bounds.train)]))
-        matrix[:, index] = (usable - scalers[-1].mean) / scalers[-1].std
+        values = _checked_values(frame, column, first, last)
+        scaler = fit_scaler(column, values[slice(*bounds.train)])
+        values -= scaler.mean  # in place, here and below: ten million rows are 80 MB
+        values /= scaler.std
+        matrix[:, index] = values
+        scalers.append(scaler)
     made = source.made or {}
     markets = {
         split: _market(frame, matrix, first, part)
@@ -131,6 +130,17 @@ def prepare(source: Source, config: DataConfig) -> Prepared:
         },
         scalers=tuple(scalers),
     )
+
+
+def _checked_values(
+    frame: pl.DataFrame, column: Column, first: int, last: int
+) -> NDArray[np.float64]:
+    """A copy of a feature's usable values, of which every one is finite and none knows later rows."""
+    values = compute(frame, column)
+    if not column.leaks:  # one that does got here because the scenario said so
+        refuse_look_ahead(frame, column, values)
+    _refuse_not_finite(column, values, first, last)
+    return values[first:last].to_numpy(writable=True)
 
 
 def fit_scaler(column: Column, train: NDArray[np.float64]) -> Scaler:

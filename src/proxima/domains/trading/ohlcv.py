@@ -50,14 +50,14 @@ def _read_parquet(path: Path) -> pl.DataFrame:
     scan = pl.scan_parquet(path, glob=False)
     schema = scan.collect_schema()
     names = _find_columns(path, schema.names())
-    return scan.select(
-        _time(path, names["time"], schema[names["time"]]),
-        *(
-            _number(path, column, name, schema[name])
-            for column, name in names.items()
-            if column != "time"
-        ),
-    ).collect()
+    wanted = [
+        _time(path, name, schema[name])
+        if column == "time"
+        else _number(path, column, name, schema[name])
+        for column, name in names.items()
+    ]
+    # Each in one piece, so that NumPy can view it, and by itself, so that only one is there twice.
+    return pl.DataFrame([scan.select(each).collect().to_series().rechunk() for each in wanted])
 
 
 def _read_csv(path: Path) -> pl.DataFrame:
@@ -68,10 +68,14 @@ def _read_csv(path: Path) -> pl.DataFrame:
     scan = pl.scan_csv(
         path, schema_overrides=kinds, infer_schema=False, ignore_errors=True, glob=False
     )
-    return scan.select(
-        _time(path, names["time"], pl.String()),
-        *(pl.col(name).alias(column) for column, name in names.items() if column != "time"),
-    ).collect()
+    return (
+        scan.select(
+            _time(path, names["time"], pl.String()),
+            *(pl.col(name).alias(column) for column, name in names.items() if column != "time"),
+        )
+        .collect()
+        .rechunk()
+    )
 
 
 def _find_columns(path: Path, header: list[str]) -> dict[str, str]:
