@@ -39,10 +39,7 @@ def time_scale(first: np.datetime64, last: np.datetime64, most: float) -> Scale:
     counts = range(-(-(begin + offset) // count) * count - offset, end + 1, count)
     stamps = np.array(counts, dtype=np.int64).astype(f"M8[{unit}]")
     stamps = stamps[seconds(stamps) >= low]
-    # days are named without hours, hours without the year
-    names = [str(stamp).replace("T", " ")[5 if unit in "hm" else 0 :] for stamp in stamps]
-    if unit == "s":
-        names = [str(stamp)[-8:] for stamp in stamps]
+    names = [_named(stamp, unit) for stamp in stamps]
     room = 0.01 * (high - low)
     return Scale(low - room, high + room, seconds(stamps).tolist(), names)
 
@@ -70,6 +67,15 @@ def thinned(values: NDArray[np.float64], most: int = MOST_POINTS) -> NDArray[np.
     starts = np.arange(0, whole, size)
     extremes = np.stack([bundles.argmin(axis=1), bundles.argmax(axis=1)]) + starts
     return np.unique(np.concatenate([[0], extremes.ravel(), [len(values) - 1]]))
+
+
+def _named(stamp: np.datetime64, unit: str) -> str:
+    """Days are named without hours, hours without the year, seconds without the day."""
+    if unit in "YMD":
+        return str(stamp)
+    if unit == "s":
+        return str(stamp)[-8:]
+    return str(stamp.astype("M8[m]"))[5:].replace("T", " ")
 
 
 def _power_of_ten(logarithm: float) -> str:
