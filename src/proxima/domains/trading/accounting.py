@@ -19,6 +19,7 @@ Floats = NDArray[np.float64]
 RUIN_REWARD = -10.0
 """The log return of a bar that ruins: a value that fell below e⁻¹⁰ of itself, or to 0 and less."""
 RUIN_GROWTH = float(np.exp(RUIN_REWARD))
+NUMBERS_AT_ONCE = 200_000  # bars of rows that are worked on together; more no longer fit the cache
 
 
 class Account(NamedTuple):
@@ -53,15 +54,20 @@ def account(targets: ArrayLike, returns: ArrayLike, fee: float, borrow_rate: flo
     targets, returns = np.asarray(targets, np.float64), np.asarray(returns, np.float64)
     log_price = np.concatenate([[0.0], np.cumsum(np.log1p(returns))])
     rows = targets.reshape(-1, targets.shape[-1])
-    accounts = [_account(row, log_price, fee, borrow_rate) for row in rows]
+    at_once = max(1, NUMBERS_AT_ONCE // max(1, rows.shape[1]))
+    accounts = [
+        _account(rows[first : first + at_once], log_price, fee, borrow_rate)
+        for first in range(0, len(rows), at_once)
+    ]
     shape = targets.shape[:-1]
-    return Account(*(np.stack(field).reshape(*shape, -1) for field in zip(*accounts, strict=True)))
+    fields = (np.concatenate(field) for field in zip(*accounts, strict=True))
+    return Account(*(field.reshape(*shape, field.shape[-1]) for field in fields))
 
 
 def _account(target: Floats, log_price: Floats, fee: float, borrow_rate: float) -> Account:
-    bar = np.arange(len(target))
+    bar = np.arange(target.shape[-1])
     changed = np.diff(target, prepend=0.0) != 0
-    entry = np.maximum.accumulate(np.where(changed, bar, 0))  # the bar of the last trade
+    entry = np.maximum.accumulate(np.where(changed, bar, 0), axis=-1)  # the bar of the last trade
     # Worth of stock and cash per unit of value at the last trade, at each bar's start and end.
     stock, cash = _grown(target, log_price[:-1] - log_price[entry], bar - entry, borrow_rate)
     grown_stock, grown_cash = _grown(
@@ -69,21 +75,28 @@ def _account(target: Floats, log_price: Floats, fee: float, borrow_rate: float) 
     )
     with np.errstate(divide="ignore", invalid="ignore"):  # after a ruin; overwritten below
         weight = stock / (stock + cash)
-        drifted = np.concatenate([[0.0], (grown_stock / (grown_stock + grown_cash))[:-1]])
+        drifted = _shifted(grown_stock / (grown_stock + grown_cash))
         growth = (grown_stock + grown_cash) / (stock + cash)
         growth = growth * np.where(changed, trade_factor(drifted, target, fee), 1.0)
-    ruined = _first(~(growth > RUIN_GROWTH))
-    over = np.cumsum(ruined) - ruined > 0
-    growth = np.where(over, 1.0, np.where(ruined, RUIN_GROWTH, growth))
-    log_return = np.where(ruined, RUIN_REWARD, np.log(growth))
+    failed = np.cumsum(~(growth > RUIN_GROWTH), axis=-1)
+    over = _shifted(failed) > 0  # whatever comes after the first failure
+    ruined = (failed > 0) & ~over
+    log_return = np.where(ruined, RUIN_REWARD, np.log(np.where(failed > 0, 1.0, growth)))
     return Account(
         target=target,
         weight=np.where(over, 0.0, weight),
         traded=np.where(changed & ~over, target - drifted, 0.0),
         log_return=log_return,
-        log_value=np.concatenate([[0.0], np.cumsum(log_return)]),
+        log_value=np.concatenate(
+            [np.zeros_like(log_return[..., :1]), np.cumsum(log_return, axis=-1)], axis=-1
+        ),
         ruined=ruined,
     )
+
+
+def _shifted(values: NDArray) -> NDArray:
+    """The value of the bar before, 0 for the first."""
+    return np.concatenate([np.zeros_like(values[..., :1]), values[..., :-1]], axis=-1)
 
 
 def _grown(
@@ -94,8 +107,3 @@ def _grown(
         interest = (1 + borrow_rate) ** bars
     stock = target * np.exp(log_growth) * np.where(target < 0, interest, 1.0)
     return stock, (1 - target) * np.where(target > 1, interest, 1.0)
-
-
-def _first(found: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """True at the first True only."""
-    return found & (np.cumsum(found) == 1)
