@@ -1,0 +1,185 @@
+"""How good recorded actions are, next to baselines and oracles on the same bars at the same costs.
+
+    references(prepared, env, data)                    once per experiment
+    assess(prepared, env, data, actions, references)   per trial: metrics, score, and what is too good
+
+The score of an agent is (its log return − chance's) / (the oracle's − chance's): 0 trades at random, 1 is
+as good as the oracle. Chance is the mean of many random runs, never the run of a mean.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike, NDArray
+
+from proxima.core.errors import ProximaError
+from proxima.domains.trading.accounting import Account, account
+from proxima.domains.trading.baselines import RANDOM_RUNS, buy_and_hold, momentum, random_targets
+from proxima.domains.trading.config import DataConfig, TradingEnvConfig
+from proxima.domains.trading.env import decisions, fill_prices, fill_returns, targets_of
+from proxima.domains.trading.filters import model_optimal
+from proxima.domains.trading.market import SPLITS, Market, Prepared
+from proxima.domains.trading.metrics import deflated_sharpe, drawdowns, tear_sheet, too_good
+from proxima.domains.trading.oracles import foresight_targets
+from proxima.domains.trading.resampling import INTERVAL, mean_interval
+
+Floats = NDArray[np.float64]
+Targets = Mapping[str, Mapping[str, Floats | None]]
+
+RANDOM_BARS = 40_000_000  # runs times bars; past it there are fewer runs
+LEAST_RANDOM_RUNS = 20
+
+
+def references(
+    prepared: Prepared, env: TradingEnvConfig, data: DataConfig, targets: Targets | None = None
+) -> dict[str, Any]:
+    """Metrics of baselines and oracles on every split; `targets` as reference_targets gives them."""
+    targets = targets or reference_targets(prepared, env)
+    splits = {}
+    for split in SPLITS:
+        market = prepared.split(split)
+        sheets = {
+            name: None if chosen is None else _sheet(market, env, data, chosen)
+            for name, chosen in targets[split].items()
+        }
+        splits[split] = {**sheets, "random": {"log_return": _chance(market, env)}}
+    return {"splits": splits}
+
+
+def reference_targets(prepared: Prepared, env: TradingEnvConfig) -> dict[str, dict[str, Any]]:
+    """Targets (T,) of buy_and_hold, momentum, foresight and model (or None) on every split."""
+    return {split: dict(_reference_targets(prepared, split, env)) for split in SPLITS}
+
+
+def _reference_targets(
+    prepared: Prepared, split: str, env: TradingEnvConfig
+) -> Iterator[tuple[str, Floats | None]]:
+    market = prepared.split(split)
+    yield "buy_and_hold", buy_and_hold(market, env)
+    yield "momentum", momentum(market, env)
+    yield "foresight", foresight_targets(returns_of(market, env), env)
+    yield "model", model_optimal(prepared.pattern, prepared.params, market, env)
+
+
+def assess(
+    prepared: Prepared,
+    env: TradingEnvConfig,
+    data: DataConfig,
+    actions: Mapping[str, ArrayLike],
+    compared: Mapping[str, Any],
+) -> dict[str, Any]:
+    """One trial's recorded actions, (T,) or (T, 1) per split, against the references."""
+    return {
+        "splits": {
+            split: _assess_split(
+                prepared.split(split), env, data, np.asarray(recorded), compared["splits"][split]
+            )
+            for split, recorded in actions.items()
+        }
+    }
+
+
+def _assess_split(
+    market: Market,
+    env: TradingEnvConfig,
+    data: DataConfig,
+    actions: NDArray,
+    compared: Mapping[str, Any],
+) -> dict[str, Any]:
+    done = account_of(market, env, targets_of(actions, env))
+    low, high = mean_interval(done.log_return)
+    bars, total = len(done.log_return), float(done.log_value[-1])
+    agent = tear_sheet(done, data.periods_per_year)
+    agent |= {"log_return_low": low * bars, "log_return_high": high * bars}
+    chance = compared["random"]["log_return"]["mean"]
+    scores = {
+        name: compared[name] and score(total, chance, compared[name]["log_return"])
+        for name in ("foresight", "model")
+    }
+    return {"agent": plain(agent), "score": scores, "too_good": too_good(done)}
+
+
+def score(agent: float, chance: float, oracle: float) -> float | None:
+    """How much of the way from chance to the oracle the agent is; None where there is no way."""
+    return (agent - chance) / (oracle - chance) if oracle != chance else None
+
+
+def deflated(
+    prepared: Prepared,
+    env: TradingEnvConfig,
+    data: DataConfig,
+    actions: NDArray,
+    trial_sharpes: ArrayLike,
+    split: str = "test",
+) -> float | None:
+    """The deflated Sharpe ratio of one trial, given the annualised Sharpe ratios of all."""
+    done = account_of(prepared.split(split), env, targets_of(actions, env))
+    found = deflated_sharpe(np.expm1(done.log_return), trial_sharpes, data.periods_per_year)
+    return found if math.isfinite(found) else None
+
+
+def returns_of(market: Market, env: TradingEnvConfig) -> Floats:
+    """What each decision of an evaluation earns, (T,)."""
+    return fill_returns(market, env.fill)[decisions(market, env)]
+
+
+def account_of(market: Market, env: TradingEnvConfig, targets: Floats) -> Account:
+    """The account of targets on a stretch; only a ruin may have ended them early."""
+    returns = returns_of(market, env)
+    missing = len(returns) - len(targets)
+    padded = np.pad(targets, (0, max(0, missing)))[: len(returns)]
+    done = account(padded, returns, env.fee, env.borrow_rate)
+    if missing < 0 or (missing > 0 and not done.ruined[: len(targets)].any()):
+        raise ProximaError(
+            f"{len(targets)} recorded decisions on a stretch of {len(returns)}: the actions are of "
+            "other data, or of another window or fill"
+        )
+    return done
+
+
+def rollout_frame(market: Market, env: TradingEnvConfig, targets: Floats) -> pl.DataFrame:
+    """An account bar by bar: what was decided at the bar's close, and what it led to.
+
+    time and close are of the deciding bar; log_return, equity (from 1) and drawdown are those after
+    the holding that began at fill_price.
+    """
+    done = account_of(market, env, targets)
+    rows = decisions(market, env)
+    return pl.DataFrame(
+        {
+            "time": market.time[rows],
+            "close": market.close[rows],
+            "fill_price": fill_prices(market, env.fill)[rows],
+            "target": done.target,
+            "weight": done.weight,
+            "log_return": done.log_return,
+            "equity": np.exp(done.log_value[1:]),
+            "drawdown": drawdowns(done.log_value)[1:],
+        }
+    )
+
+
+def plain(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    """Metrics as JSON can hold them: what does not exist is null."""
+    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+
+
+def _sheet(
+    market: Market, env: TradingEnvConfig, data: DataConfig, targets: Floats
+) -> dict[str, float | None]:
+    return plain(tear_sheet(account_of(market, env, targets), data.periods_per_year))
+
+
+def _chance(market: Market, env: TradingEnvConfig) -> dict[str, float]:
+    """Mean and interval of the log return of uniformly random targets."""
+    returns = returns_of(market, env)
+    runs = max(LEAST_RANDOM_RUNS, min(RANDOM_RUNS, RANDOM_BARS // len(returns)))
+    ends = [
+        float(account(targets, returns, env.fee, env.borrow_rate).log_value[-1])
+        for targets in random_targets(market, env, runs)
+    ]
+    low, high = np.percentile(ends, INTERVAL)
+    return {"mean": float(np.mean(ends)), "low": float(low), "high": float(high), "runs": runs}

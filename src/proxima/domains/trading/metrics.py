@@ -1,0 +1,206 @@
+"""What a stretch of trading is judged by, in float64; a ratio that does not exist is NaN, on purpose.
+
+Returns are simple returns per bar unless a name says log; the number of bars in a year is an argument.
+"""
+
+import math
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from proxima.domains.trading.accounting import Account
+
+Floats = NDArray[np.float64]
+
+NORMAL = NormalDist()
+EULER_GAMMA = 0.5772156649015329
+CONSTANT = 1e-12  # a deviation smaller than this share of the mean is rounding
+LARGEST_EXPONENT = 700.0  # exp of more is more than float64 holds
+TOO_GOOD_BARS = 100
+
+
+def sharpe(returns: ArrayLike, periods_per_year: float = 1.0) -> float:
+    """Mean over deviation, annualised; without a number of bars a year, per bar."""
+    returns = np.asarray(returns, np.float64)
+    return math.sqrt(periods_per_year) * _ratio(_mean(returns), _deviation(returns))
+
+
+def sortino(returns: ArrayLike, periods_per_year: float = 1.0) -> float:
+    """Mean over the deviation of losses (root mean square over all bars), annualised."""
+    returns = np.asarray(returns, np.float64)
+    if math.isnan(_deviation(returns)):
+        return math.nan
+    downside = math.sqrt(_mean(np.minimum(returns, 0.0) ** 2))
+    return math.sqrt(periods_per_year) * _ratio(_mean(returns), downside)
+
+
+def volatility(returns: ArrayLike, periods_per_year: float) -> float:
+    """Standard deviation, annualised."""
+    return math.sqrt(periods_per_year) * _deviation(np.asarray(returns, np.float64))
+
+
+def drawdowns(log_value: ArrayLike) -> Floats:
+    """How far below its highest so far the value is, at most 0; the curve's start counts."""
+    log_value = np.asarray(log_value, np.float64)
+    return np.expm1(log_value - np.maximum.accumulate(log_value))
+
+
+def max_drawdown(returns: ArrayLike) -> float:
+    """The deepest fall from a highest value, negative."""
+    return float(drawdowns(_log_value(returns)).min())
+
+
+def cagr(returns: ArrayLike, periods_per_year: float) -> float:
+    """Compound growth a year."""
+    returns = np.asarray(returns, np.float64)
+    if not len(returns):
+        return math.nan
+    yearly = float(_log_value(returns)[-1]) * periods_per_year / len(returns)
+    return math.expm1(yearly) if yearly < LARGEST_EXPONENT else math.inf
+
+
+def calmar(returns: ArrayLike, periods_per_year: float) -> float:
+    """Compound growth a year over the deepest drawdown."""
+    return _ratio(cagr(returns, periods_per_year), -max_drawdown(returns))
+
+
+def omega(returns: ArrayLike) -> float:
+    """Gains over losses."""
+    returns = np.asarray(returns, np.float64)
+    return _ratio(float(np.maximum(returns, 0).sum()), float(np.maximum(-returns, 0).sum()))
+
+
+def profit_factor(returns: ArrayLike) -> float:
+    """What the winning bars made over what the losing ones lost."""
+    returns = np.asarray(returns, np.float64)
+    return _ratio(float(returns[returns > 0].sum()), -float(returns[returns < 0].sum()))
+
+
+def tail_ratio(returns: ArrayLike) -> float:
+    """The best twentieth's threshold over the worst one's."""
+    low, high = _percentiles(returns, 5, 95)
+    return _ratio(abs(high), abs(low))
+
+
+def value_at_risk(returns: ArrayLike) -> float:
+    """The return that one bar in twenty falls short of."""
+    return _percentiles(returns, 5)[0]
+
+
+def probabilistic_sharpe(returns: ArrayLike, benchmark: float = 0.0) -> float:
+    """Probability that the true Sharpe ratio per bar exceeds the benchmark (Bailey, López de Prado 2012)."""
+    returns = np.asarray(returns, np.float64)
+    ratio, bars = sharpe(returns), len(returns)
+    if math.isnan(ratio) or bars < 4:
+        return math.nan
+    skew, kurtosis = _shape(returns)
+    spread = 1 - skew * ratio + (kurtosis - 1) / 4 * ratio**2
+    if spread <= 0:
+        return math.nan
+    return NORMAL.cdf((ratio - benchmark) * math.sqrt(bars - 1) / math.sqrt(spread))
+
+
+def deflated_sharpe(returns: ArrayLike, trial_sharpes: ArrayLike, periods_per_year: float) -> float:
+    """Probability that the Sharpe ratio is more than the luckiest of so many trials would have.
+
+    Bailey, López de Prado (2014). `trial_sharpes` are annualised, of every trial that was run.
+    """
+    return probabilistic_sharpe(returns, luckiest_sharpe(trial_sharpes) / periods_per_year**0.5)
+
+
+def luckiest_sharpe(trial_sharpes: ArrayLike) -> float:
+    """The largest Sharpe ratio to expect of as many trials, spread as these are, if none had skill."""
+    trials = np.asarray(trial_sharpes, np.float64)
+    trials = trials[np.isfinite(trials)]
+    if len(trials) < 2:
+        return 0.0
+    most = (1 - EULER_GAMMA) * NORMAL.inv_cdf(1 - 1 / len(trials))
+    most += EULER_GAMMA * NORMAL.inv_cdf(1 - 1 / (len(trials) * math.e))
+    return float(trials.std(ddof=1)) * most
+
+
+def tear_sheet(account: Account, periods_per_year: float) -> dict[str, float]:
+    """Every metric of one account (T,) by its name."""
+    returns = np.expm1(account.log_return)
+    total = float(account.log_value[-1])
+    held = account.weight != 0
+    return {
+        "log_return": total,
+        "total_return": math.expm1(total) if total < LARGEST_EXPONENT else math.inf,
+        "sharpe": sharpe(returns, periods_per_year),
+        "sortino": sortino(returns, periods_per_year),
+        "max_drawdown": float(drawdowns(account.log_value).min()),
+        "cagr": cagr(returns, periods_per_year),
+        "calmar": calmar(returns, periods_per_year),
+        "volatility": volatility(returns, periods_per_year),
+        "omega": omega(returns),
+        "tail_ratio": tail_ratio(returns),
+        "var_5": value_at_risk(returns),
+        "profit_factor": profit_factor(returns),
+        "psr": probabilistic_sharpe(returns),
+        "turnover": _mean(np.abs(account.traded)),  # weight traded per bar
+        "exposure_long": _mean(account.weight > 0),
+        "exposure_short": _mean(account.weight < 0),
+        "exposure_flat": _mean(~held),
+        "trades": int(np.count_nonzero(account.traded)),
+        "hit_rate": _mean(account.log_return[held] > 0),  # of the bars with a position
+        "holding_time": holding_time(account),
+    }
+
+
+def holding_time(account: Account) -> float:
+    """Mean number of bars from a trade into a position to the next trade."""
+    held = account.weight != 0
+    entered = np.concatenate([held[:1], (account.traded[1:] != 0) & held[1:]])
+    return _ratio(float(np.count_nonzero(held)), float(np.count_nonzero(entered)))
+
+
+def too_good(account: Account) -> list[str]:
+    """What about an account cannot be true, in words; empty where all is well."""
+    bars = len(account.log_return)
+    if bars <= TOO_GOOD_BARS or not (account.weight != 0).any():
+        return []
+    found = []
+    if (account.log_return[account.weight != 0] > 0).all():
+        found.append(f"every one of its bars with a position won, over {bars} bars")
+    if float(drawdowns(account.log_value).min()) == 0:
+        found.append(f"its value never fell, over {bars} bars")
+    return found
+
+
+def _ratio(numerator: float, denominator: float) -> float:
+    return numerator / denominator if denominator else math.nan
+
+
+def _mean(values: NDArray) -> float:
+    return float(values.mean()) if len(values) else math.nan
+
+
+def _deviation(returns: Floats) -> float:
+    """Sample deviation; NaN for returns that are all the same, and for fewer than two."""
+    if len(returns) < 2:
+        return math.nan
+    deviation = float(returns.std(ddof=1))
+    return deviation if deviation > CONSTANT * abs(float(returns.mean())) else math.nan
+
+
+def _log_value(returns: ArrayLike) -> Floats:
+    return np.concatenate([[0.0], np.cumsum(np.log1p(np.asarray(returns, np.float64)))])
+
+
+def _percentiles(returns: ArrayLike, *percents: float) -> list[float]:
+    returns = np.asarray(returns, np.float64)
+    if not len(returns):
+        return [math.nan] * len(percents)
+    return [float(value) for value in np.percentile(returns, percents)]
+
+
+def _shape(returns: Floats) -> tuple[float, float]:
+    """Skewness and kurtosis (3 for a normal distribution), corrected for the sample's size."""
+    n, distance = len(returns), returns - returns.mean()
+    variance = _mean(distance**2)
+    skew = _mean(distance**3) / variance**1.5 * math.sqrt(n * (n - 1)) / (n - 2)
+    excess = _mean(distance**4) / variance**2 - 3
+    excess = (n - 1) / ((n - 2) * (n - 3)) * ((n + 1) * excess + 6)
+    return skew, excess + 3

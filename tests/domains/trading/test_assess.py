@@ -1,0 +1,143 @@
+"""Assessment: references, scores and frames of a small prepared dataset."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from markets import market_of, random_market
+
+from proxima.core.errors import ProximaError
+from proxima.domains.trading.accounting import account
+from proxima.domains.trading.assess import (
+    account_of,
+    assess,
+    deflated,
+    reference_targets,
+    references,
+    returns_of,
+    rollout_frame,
+    score,
+)
+from proxima.domains.trading.config import DataConfig, TradingEnvConfig
+from proxima.domains.trading.market import SPLITS, Prepared
+
+METRICS = {
+    "log_return", "total_return", "sharpe", "sortino", "max_drawdown", "cagr", "calmar", "volatility",
+    "omega", "tail_ratio", "var_5", "profit_factor", "psr", "turnover", "exposure_long", "exposure_short",
+    "exposure_flat", "trades", "hit_rate", "holding_time",
+}  # fmt: skip
+ENV, DATA = TradingEnvConfig(fee=0.001, window=2), DataConfig()
+
+
+def prepared(pattern="random_walk", params=None, bars=150):
+    markets = [random_market(seed, bars) for seed in range(3)]
+    bounds = {split: (0, bars) for split in SPLITS}
+    return Prepared(*markets, ("a", "b", "c"), "prices.parquet", pattern, params or {}, bounds)
+
+
+@pytest.fixture(scope="module")
+def known():
+    data = prepared()
+    return data, references(data, ENV, DATA)
+
+
+def bars_of(data, split):
+    return len(returns_of(data.split(split), ENV))
+
+
+def test_references_have_every_name_and_are_json(known):
+    data, found = known
+    json.dumps(found, allow_nan=False)
+    for split in SPLITS:
+        parts = found["splits"][split]
+        assert set(parts) == {"buy_and_hold", "momentum", "random", "foresight", "model"}
+        assert set(parts["buy_and_hold"]) == METRICS
+        chance = parts["random"]["log_return"]
+        assert chance["low"] < chance["mean"] < chance["high"]
+        assert chance["runs"] == 200
+        assert parts["foresight"]["log_return"] > parts["momentum"]["log_return"]
+        assert parts["model"]["log_return"] == 0.0  # a random walk: stay out
+    market = data.test
+    held = market.open[-1] / market.open[2]  # decided at bar 1, the first with a window of 2
+    expected = math.log(held) + math.log(1 - ENV.fee)
+    assert found["splits"]["test"]["buy_and_hold"]["log_return"] == pytest.approx(expected)
+
+
+def test_an_unknown_process_has_no_model(known):
+    assert reference_targets(prepared(pattern=None), ENV)["test"]["model"] is None
+    other = references(prepared(pattern="sine_wave", bars=20), ENV, DATA)
+    assert other["splits"]["test"]["model"] is None
+
+
+def test_scores_of_the_oracle_and_of_cash(known):
+    data, compared = known
+    targets = reference_targets(data, ENV)
+    actions = {
+        split: np.searchsorted(ENV.positions, targets[split]["foresight"]) for split in SPLITS
+    }
+    found = assess(data, ENV, DATA, actions, compared)
+    json.dumps(found, allow_nan=False)
+    for split in SPLITS:
+        part = found["splits"][split]
+        assert set(part) == {"agent", "score", "too_good"}
+        assert set(part["agent"]) == METRICS | {"log_return_low", "log_return_high"}
+        assert part["score"]["foresight"] == pytest.approx(1.0)
+    cash = {"test": np.full((bars_of(data, "test"), 1), 1)}
+    part = assess(data, ENV, DATA, cash, compared)["splits"]["test"]
+    assert part["score"]["model"] == pytest.approx(1.0)
+    assert 0 < part["score"]["foresight"] < 1
+    assert part["agent"]["sharpe"] is None  # cash has no deviation
+    assert part["too_good"] == []
+
+
+def test_score_is_where_between_chance_and_oracle():
+    assert score(2.0, 1.0, 3.0) == 0.5
+    assert score(0.0, 1.0, 3.0) == -0.5
+    assert score(1.0, 2.0, 2.0) is None
+
+
+def test_interval_contains_the_return_and_alarm_reaches_the_result(known):
+    data, compared = known
+    actions = {"test": np.full(bars_of(data, "test"), 2)}
+    agent = assess(data, ENV, DATA, actions, compared)["splits"]["test"]["agent"]
+    assert agent["log_return_low"] < agent["log_return"] < agent["log_return_high"]
+    rising = data._replace(test=market_of(100 * 1.01 ** np.arange(150.0)))
+    free = TradingEnvConfig(fee=0.0, window=2)
+    compared = references(rising, free, DATA)
+    part = assess(rising, free, DATA, actions, compared)["splits"]["test"]
+    assert len(part["too_good"]) == 2
+
+
+def test_deflated_sharpe_needs_the_other_trials(known):
+    data, _ = known
+    actions = np.random.default_rng(0).integers(3, size=bars_of(data, "test"))
+    alone = deflated(data, ENV, DATA, actions, [0.3])
+    among = deflated(data, ENV, DATA, actions, [0.3, 1.0, -2.0, 0.5])
+    assert among < alone
+    assert deflated(data, ENV, DATA, np.full_like(actions, 1), [0.3]) is None
+
+
+def test_rollout_frame_is_the_account_bar_by_bar():
+    market = random_market(4, bars=40)
+    targets = np.random.default_rng(0).choice([-1.0, 0, 1], 37)
+    frame = rollout_frame(market, ENV, targets)
+    names = ["time", "close", "fill_price", "target", "weight", "log_return", "equity", "drawdown"]
+    assert frame.columns == names
+    assert len(frame) == 37  # 40 bars, less the window's first and those whose fills lie ahead
+    np.testing.assert_array_equal(frame["close"], market.close[1:38])
+    np.testing.assert_array_equal(frame["fill_price"], market.open[2:39])
+    done = account(targets, market.open[3:] / market.open[2:-1] - 1, ENV.fee, 0.0)
+    np.testing.assert_allclose(np.log(frame["equity"]), done.log_value[1:], atol=1e-12)
+    np.testing.assert_allclose(frame["log_return"].sum(), done.log_value[-1])
+    assert frame["drawdown"].max() <= 0
+
+
+def test_actions_of_other_data_are_refused_and_ruin_ends_early():
+    market = random_market(4, bars=40)
+    for wrong in (36, 38):
+        with pytest.raises(ProximaError, match=f"{wrong} recorded decisions on a stretch of 37"):
+            account_of(market, ENV, np.zeros(wrong))
+    doubling = market_of([100.0, 100, 100, 250, 100, 100, 100])
+    done = account_of(doubling, TradingEnvConfig(fill="same_close"), np.full(3, -1.0))
+    assert done.ruined.tolist() == [False, False, True, False, False, False]
