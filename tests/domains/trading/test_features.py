@@ -248,6 +248,14 @@ def test_a_leak_that_begins_late_is_found(place, own):
         check(frame, leak)
 
 
+def test_a_leak_in_the_middle_only_is_found(own):
+    frame = generate("random_walk", 40_000, 0)
+    within = pl.col("time").is_between(frame["time"][17_000], frame["time"][23_000])
+    leak = pl.when(within).then(CLOSE.shift(-1)).otherwise(CLOSE)
+    with pytest.raises(ProximaError, match=r"looks ahead: row (1[7-9]|2[0-3]),"):
+        check(frame, leak)
+
+
 @pytest.mark.parametrize("kind", CAUSAL)
 @pytest.mark.parametrize("rows", [400, 40_000])
 def test_causal_features_pass(kind, rows):

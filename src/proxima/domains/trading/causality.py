@@ -38,8 +38,6 @@ def refuse_look_ahead(frame: pl.DataFrame, column: Column, values: pl.Series) ->
     length = min(rows, max(STRETCH, WINDOWS * column.reach))
     _compare(frame.head(length), values.head(length), column, 0)
     if rows > length:
-        # the whole head too: the file goes on after it
-        _compare_prefix(frame.head(length), values.head(length), column, 0)
         for start in ((rows - length) // 2, rows - length):
             stretch = frame.slice(start, length)
             _compare(stretch, compute(stretch, column), column, start)
