@@ -152,6 +152,23 @@ def peek(
 
 
 @app.command()
+def report(
+    run: Annotated[
+        str, typer.Argument(metavar="EXPERIMENT", help="An experiment (its latest run) or a run id.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write it; default: report.html in the run.")
+    ] = None,
+    output: Output = "logs",
+    debug: Debug = False,
+) -> None:
+    """Write a finished run's report: one HTML file with everything in it."""
+    from proxima.cli.show import show_report
+
+    show_report(run, out, output)
+
+
+@app.command()
 def dashboard(
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 5000,
     uri: Annotated[

@@ -1,4 +1,4 @@
-"""Commands that show something: scenarios, compare."""
+"""Commands that show something: scenarios, compare, report."""
 
 import json as json_module
 from pathlib import Path
@@ -56,6 +56,14 @@ def show_comparison(references: list[str], plot: Path, output: str, json: bool) 
     for each in improvements:
         console.print(each["text"], highlight=False, soft_wrap=True)
     console.print(f"Plot: {plot}", highlight=False, soft_wrap=True)
+
+
+def show_report(reference: str, out: Path | None, output: str) -> None:
+    """The `report` command."""
+    from proxima.experiment.report import report_reference
+
+    path = report_reference(reference, out, output)
+    Console().print(f"Report: {path}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

@@ -51,15 +51,23 @@ def learning_curves(
     path: str | Path, curves: Sequence[Curve], title: str = "", target: float | None = None
 ) -> None:
     """Draw the trials as thin lines under their IQM and its interval."""
+    save(learning_figure(curves, title or "Learning curves", target), path)
+
+
+def learning_figure(
+    curves: Sequence[Curve], title: str, target: float | None, width: float = WIDTH
+) -> Any:
+    """What `learning_curves` draws."""
     found = band(curves)
     ends = " Dots: where trials ended." if found.trials > 1 else ""
-    figure, axes = _captioned(_explain([found]) + ends)
+    figure, axes = _captioned(_explain([found]) + ends, width=width)
     for steps, returns in curves:
         axes.plot(steps, returns, color=BLUE, linewidth=0.8, alpha=0.45)
         _mark_end(axes, steps, returns)
     if found.trials:
         _draw_band(axes, found, BLUE, "greedy return" if found.trials == 1 else "IQM of the trials")
-    _finish(figure, axes, path, title or "Learning curves", target)
+    _frame_curves(axes, title, target)
+    return figure
 
 
 def final_returns(
@@ -70,12 +78,24 @@ def final_returns(
     title: str = "Greedy returns after training",
 ) -> None:
     """Draw every trial's evaluation episodes, their IQM over trials and the random policy."""
+    save(returns_figure(labels, returns_per_trial, random, title), path)
+
+
+def returns_figure(
+    labels: Sequence[str],
+    returns_per_trial: Sequence[Sequence[float]],
+    random: Sequence[float] | None,
+    title: str,
+    width: float = WIDTH,
+) -> Any:
+    """What `final_returns` draws."""
     means = statistics.trial_means(returns_per_trial)
     summary = statistics.aggregate(means)
     failed = f" {summary['failed']} failed, left out." if summary["failed"] else ""
     figure, axes = _captioned(
         f"Dot: episode; box: quartiles; diamond and number below: the trial's mean.{failed}",
         BELOW,  # the names have two lines but no label
+        width,
     )
     names = list(labels)
     for place, (returns, mean) in enumerate(zip(returns_per_trial, means, strict=True)):
@@ -96,7 +116,7 @@ def final_returns(
     frame(axes, title, "", "episode return", x=x)
     # beside the title, for inside it would hide the dots
     legend(axes, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2)
-    save(figure, path)
+    return figure
 
 
 def trial_rows(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -130,8 +150,10 @@ def trials_table(
     note = ""
     if len(rows) > 1 and "random" in names and len({row["random"] for row in rows}) == 1:
         names.remove("random")
-        note = f"The random policy earns {_cells([rows[0]['random']])[0]} on the same episodes."
-    columns = [[name, *_cells([row[name] for row in rows])] for name in names]
+        note = (
+            f"The random policy earns {column_cells([rows[0]['random']])[0]} on the same episodes."
+        )
+    columns = [[name, *column_cells([row[name] for row in rows])] for name in names]
     widths = np.array([max(1.15 * len(cells[0]), *map(len, cells)) + 2 for cells in columns])
     edges = np.cumsum(widths) / widths.sum()
     height, below = 0.34 * (len(rows) + 1), 0.38 if note else 0.1
@@ -164,7 +186,8 @@ def compare_runs(
         dashes = ("-", (0, (6, 2)), (0, (2, 1.5)))[place // len(COLOURS) % 3]
         label = f"{run.name} (n = {found.trials})"
         _draw_band(axes, found, COLOURS[place % len(COLOURS)], label, dashes)
-    _finish(figure, axes, path, title, target)
+    _frame_curves(axes, title, target)
+    save(figure, path)
 
 
 def comparison_rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -234,21 +257,21 @@ def _explain(bands: Sequence[Band]) -> str:
     return " ".join(parts)
 
 
-def _captioned(text: str, below: float = BELOW) -> tuple[Any, Any]:
+def _captioned(text: str, below: float = BELOW, width: float = WIDTH) -> tuple[Any, Any]:
     """A figure with its caption written, and the axes above it."""
-    lines = textwrap.wrap(text, 110)  # what fits the figure's width
-    figure = new_figure(4.5)
+    lines = textwrap.wrap(text, round(110 * width / WIDTH))  # what fits the figure's width
+    figure = new_figure(4.5 if width >= WIDTH else 3.6, width)
     caption(figure, "\n".join(lines))
     return figure, single_axes(figure, below + 0.12 + 0.16 * len(lines))
 
 
-def _finish(figure: Any, axes: Any, path: str | Path, title: str, target: float | None) -> None:
-    """Add to curves what all pictures of curves have, and write them."""
+def _frame_curves(axes: Any, title: str, target: float | None) -> None:
+    """Add to curves what all pictures of curves have."""
     draw_target(axes, target)
     labels = ("environment steps", "greedy mean episode return")
-    frame(axes, title, *labels, x=steps_scale(axes.get_xlim()[1]))
+    most = 10 * axes.figure.get_figwidth() / WIDTH
+    frame(axes, title, *labels, x=steps_scale(axes.get_xlim()[1], most))
     legend(axes)
-    save(figure, path)
 
 
 def _interval_text(summary: Mapping[str, Any]) -> str:
@@ -270,7 +293,7 @@ def _without_count(summary: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in summary.items() if key != "n"}
 
 
-def _cells(values: Sequence[Any]) -> list[str]:
+def column_cells(values: Sequence[Any]) -> list[str]:
     """A column's values as text, its fractions with equally many decimals."""
     fractions = [value for value in values if isinstance(value, float)]
     digits = max(map(decimals, fractions), default=0)
