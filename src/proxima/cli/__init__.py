@@ -32,6 +32,9 @@ def experiment(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable."),
     ] = None,
+    generate_data: Annotated[
+        bool, typer.Option("--generate-data", help="Write the scenario's synthetic prices first.")
+    ] = False,
     no_mlflow: Annotated[bool, typer.Option("--no-mlflow", help="Local files only.")] = False,
     json: Json = False,
     debug: Debug = False,
@@ -45,7 +48,7 @@ def experiment(
         "training.max_steps": max_steps,
         "tracking.enabled": False if no_mlflow else None,
     }
-    run_experiment(scenario, config, overrides, set_ or [], json)
+    run_experiment(scenario, config, overrides, set_ or [], generate_data, json)
 
 
 @app.command()

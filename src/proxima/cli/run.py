@@ -14,6 +14,7 @@ def run_experiment(
     config: Path | None,
     flags: dict[str, Any],
     settings: list[str],
+    generate_data: bool,
     json: bool,
 ) -> None:
     """The `experiment` command."""
@@ -33,6 +34,11 @@ def run_experiment(
     from proxima.experiment.run import run_multiple_experiments
 
     console = Console(stderr=json)
+    if generate_data:
+        from proxima.experiment.data import generate_for
+
+        written = generate_for(loaded)
+        console.print(f"Prices written to {written}", highlight=False, soft_wrap=True)
     display = live_display(console, loaded)
     try:
         summary = run_multiple_experiments(loaded, display=display)

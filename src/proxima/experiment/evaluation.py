@@ -12,6 +12,7 @@ from proxima.build import build
 from proxima.core.errors import ProximaError
 from proxima.experiment.files import RunFiles, find_run, read_json, read_rows
 from proxima.experiment.finish import CLOSING_POLICIES, make_film
+from proxima.experiment.run import load_scenario
 from proxima.report import comparison, plots
 from proxima.scenario import Scenario, from_mapping
 from proxima.train import checkpoint
@@ -53,13 +54,17 @@ def _film(path: Path, scenario: Scenario, recording: Recording) -> None:
 
 
 def find_checkpoint(reference: str, output_directory: str) -> Path:
-    """The checkpoint meant by a checkpoint's or trial's path, or by a run: its first trial's last one."""
+    """The checkpoint meant by a checkpoint's or trial's path, or by a run.
+
+    Of a run it is its first trial's, the one that the run itself was judged by.
+    """
     path = Path(reference)
     inside = (path / "manifest.json", path / "checkpoints" / "last", path / "last")
     if any(each.exists() for each in inside):
         return checkpoint.resolve(path)
     files = find_run(reference, output_directory)
-    return checkpoint.resolve(files.trial(0))
+    chosen = files.trial(0) / "checkpoints" / load_scenario(files).evaluation.checkpoint
+    return checkpoint.resolve(chosen if chosen.exists() else files.trial(0))
 
 
 def compare_references(

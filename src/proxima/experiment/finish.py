@@ -7,9 +7,11 @@ import jax
 
 from proxima.build import describe_policy, policy_function
 from proxima.core.spaces import Discrete
-from proxima.core.types import TrainState
+from proxima.core.types import PyTree, TrainState
 from proxima.experiment.files import read_rows, write_json
 from proxima.experiment.recording import Run
+from proxima.experiment.report import NAME as REPORT
+from proxima.experiment.report import write_report
 from proxima.report import comparison, film, plots, statistics
 from proxima.track.registry import export_policy
 from proxima.train import checkpoint
@@ -18,6 +20,7 @@ from proxima.train.loop import Progress
 from proxima.train.program import Policy, Recording
 
 METRIC = "episode return (undiscounted)"
+TRADING_METRIC = "log return on the test split"
 # What results.json calls the closing evaluations, and the policy of each.
 CLOSING_POLICIES: dict[str, Policy] = {
     "evaluation": "greedy",
@@ -38,13 +41,16 @@ def finish_run(
     states = closing_states(run, states)
     evaluations = closing_evaluations(run, states)
     results = [trial_results(run, progress, trial, evaluations, times) for trial in trials]
+    market = judge_trading(run, states, results)
     for trial, result in zip(trials, results, strict=True):
         write_json(run.files.trial(trial) / "results.json", result)
         learner = jax.tree.map(lambda leaf, lane=trial: leaf[lane], states.learner)
-        draw_trial(run, trial, result, run.built.program.record(learner))
+        draw_trial(run, trial, result, learner)
         export(run, trial, learner)
     draw_comparison(run, results)
-    summary = summarize(run, results)
+    summary = summarize(run, results) | market
+    write_json(run.files.summary, summary)
+    write_report(run.files)
     hand_to_tracker(run, results, summary)
     outcome = run.tracker.finish(["finished"] * len(results), "finished")
     info |= {
@@ -85,9 +91,28 @@ def closing_evaluations(run: Run, states: TrainState) -> dict[str, Any]:
     episodes = run.scenario.evaluation.final_episodes
     examine = run.built.program.examine
     return {
-        name: examine(states.learner, policy, episodes)
-        for name, policy in CLOSING_POLICIES.items()
+        name: examine(states.learner, policy, episodes) for name, policy in CLOSING_POLICIES.items()
     }
+
+
+def judge_trading(run: Run, states: TrainState, results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Where prices are traded: adds to every trial's results, and returns what the summary says."""
+    if run.built.market is None:
+        return {}
+    from proxima.experiment.trading import judge
+
+    judged, summary = judge(run.files, run.built.market, states.learner, len(results))
+    references = summary["references"]["splits"]["test"]
+    for result, each in zip(results, judged, strict=True):
+        result["trading"] = each
+        result["baselines"] |= {
+            name: references[name]["log_return"]
+            for name in ("buy_and_hold", "momentum", "foresight", "model")
+            if references[name] is not None
+        }
+    for alarm in summary["alarms"]:
+        run.display.say(f"Too good to be true? {alarm}. Look for a leak before you believe it.")
+    return {"trading": summary}
 
 
 def trial_results(
@@ -133,7 +158,7 @@ def summarize(run: Run, results: list[dict[str, Any]]) -> dict[str, Any]:
         "scenario": run.scenario.name,
         "algorithm": run.scenario.algorithm.name,
         "run_id": run.files.run_id,
-        "metric": METRIC,
+        "metric": METRIC if run.built.market is None else TRADING_METRIC,
         "target_reward": run.scenario.convergence.target_reward,
         "converged": sum(result["converged"] for result in results),
         "environment_steps": sum(result["environment_steps"] for result in results),
@@ -149,12 +174,15 @@ def summarize(run: Run, results: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def draw_trial(run: Run, trial: int, result: dict[str, Any], recording: Recording) -> None:
+def draw_trial(run: Run, trial: int, result: dict[str, Any], learner: PyTree) -> None:
     """A trial's plots and, where the environment can be drawn, its film."""
     directory = run.files.trial(trial)
     target = run.scenario.convergence.target_reward
     rows = read_rows(directory / "metrics.jsonl")
     plots.learning_curve(directory / "plots" / "learning_curve.png", rows, target=target)
+    if run.built.market is not None:
+        return  # its runs over the prices are drawn where they are judged
+    recording = run.built.program.record(learner)
     plots.reward_plot(
         directory / "plots" / "rewards.png",
         result["evaluation"],
@@ -231,8 +259,10 @@ def hand_to_tracker(run: Run, results: list[dict[str, Any]], summary: dict[str, 
             f"final/{policy}_return": result[name]["return_mean"]
             for name, policy in CLOSING_POLICIES.items()
         }
+        if "trading" in result:
+            final |= trading_metrics(result["trading"])
         tracker.log_metrics(trial, result["environment_steps"], final)
-        for name in ("plots", "policy", "results.json", "film.gif"):
+        for name in ("plots", "policy", "rollouts", "results.json", "film.gif"):
             if (directory / name).exists():
                 tracker.log_artifacts(trial, directory / name, name if "." not in name else None)
         for name in ("best", "last"):
@@ -243,14 +273,26 @@ def hand_to_tracker(run: Run, results: list[dict[str, Any]], summary: dict[str, 
     if best is not None and run.scenario.tracking.register:
         greedy = {"final/greedy_return": results[best]["evaluation"]["return_mean"]}
         tracker.register(best, files.trial(best) / "policy", greedy)
-    write_json(files.summary, summary)
     tracker.log_artifacts(None, files.plots, "plots")
+    tracker.log_artifacts(None, files.root / REPORT, None)
     tracker.log_artifacts(None, files.scenario, None)
     tracker.log_artifacts(None, files.summary, None)
     aggregate = {
         f"final/{key}": value for key, value in summary["aggregate"].items() if value is not None
     }
     tracker.log_parent_metrics(max(r["environment_steps"] for r in results), aggregate)
+
+
+def trading_metrics(judged: dict[str, Any]) -> dict[str, float]:
+    """Every number of a trial on every split, named test/sharpe and the like."""
+    return {
+        f"{split}/{name}": value
+        for split, each in judged["splits"].items()
+        for name, value in (
+            each["agent"] | {f"score_{k}": v for k, v in each["score"].items()}
+        ).items()
+        if value is not None
+    }
 
 
 def best_converged(results: list[dict[str, Any]]) -> int | None:

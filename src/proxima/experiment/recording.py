@@ -15,6 +15,8 @@ from proxima.train.chunk import Layout
 from proxima.train.convergence import Convergence
 from proxima.train.loop import Book, ChunkReport, Progress
 
+Callback = Callable[[dict[str, Any]], Any]
+
 
 class Display(NamedTuple):
     """Who shows a run to a person; every function may do nothing."""

@@ -27,6 +27,7 @@ from proxima.experiment.files import (
 )
 from proxima.experiment.finish import finish_run
 from proxima.experiment.recording import (
+    Callback,
     Display,
     Run,
     callback_view,
@@ -39,8 +40,6 @@ from proxima.scenario import Scenario, dump, from_mapping, parse, to_mapping
 from proxima.track.tracker import RunIds, Status, connect
 from proxima.train import checkpoint
 from proxima.train.loop import ChunkReport, Observer, fresh_progress, train
-
-Callback = Callable[[dict[str, Any]], Any]
 
 
 def run_multiple_experiments(

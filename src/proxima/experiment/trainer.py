@@ -1,4 +1,4 @@
-"""PPOTrainer: the same experiment as an object, for notebooks and scripts."""
+"""PPOTrainer and DDPGTrainer: the same experiment as an object, for notebooks and scripts."""
 
 import difflib
 from collections.abc import Mapping
@@ -6,7 +6,8 @@ from typing import Any
 
 from proxima.core.errors import ProximaError
 from proxima.experiment.evaluation import evaluate_reference
-from proxima.experiment.run import Callback, run_single_experiment
+from proxima.experiment.recording import Callback
+from proxima.experiment.run import run_single_experiment
 from proxima.scenario import Scenario, from_mapping, to_mapping
 
 # In the order in which a name is looked for: an environment's own come last, `name` is never meant.
@@ -19,6 +20,7 @@ SECTIONS = (
     "checkpoint",
     "tracking",
     "env",
+    "data",
 )
 
 
@@ -33,8 +35,7 @@ class PPOTrainer:
     def __init__(
         self, env: str | Scenario = "CartPole-v1", *, enable_mlflow: bool = False, **settings: Any
     ) -> None:
-        base = env if isinstance(env, Scenario) else _scenario_for(env)
-        self.scenario = with_settings(base, {"enabled": enable_mlflow} | settings)
+        self.scenario = scenario_for(env, "ppo", {"enabled": enable_mlflow} | settings)
         self.results: dict[str, Any] | None = None
 
     def train(self, callback: Callback | None = None) -> dict[str, Any]:
@@ -44,39 +45,74 @@ class PPOTrainer:
 
     def evaluate(self, num_episodes: int = 100) -> dict[str, Any]:
         """Greedy returns of the trained policy on the fixed evaluation episodes."""
-        if self.results is None:
-            raise RuntimeError("train() first: there is no policy to evaluate yet")
-        found = evaluate_reference(
-            self.results["run_id"], num_episodes, output_directory=self.scenario.output_directory
-        )["evaluation"]
-        return found | {"avg_reward": found["return_mean"], "std_reward": found["return_std"]}
+        return evaluate_results(self.scenario, self.results, num_episodes)
 
 
-def _scenario_for(env: str) -> Scenario:
-    name = "".join(letter if letter.isalnum() else "_" for letter in env).lower()
-    return from_mapping({"name": name, "env": {"name": env}}, "PPOTrainer")
+class DDPGTrainer:
+    """Trains one DDPG agent, or TD3 by its settings; used as `PPOTrainer` is."""
+
+    def __init__(
+        self, env: str | Scenario = "Pendulum-v1", *, enable_mlflow: bool = False, **settings: Any
+    ) -> None:
+        self.scenario = scenario_for(env, "ddpg", {"enabled": enable_mlflow} | settings)
+        self.results: dict[str, Any] | None = None
+
+    def train(self, callback: Callback | None = None) -> dict[str, Any]:
+        """Train to the end and return the results; the callback may stop it by returning False."""
+        self.results = run_single_experiment(self.scenario, callback=callback)
+        return self.results
+
+    def evaluate(self, num_episodes: int = 100) -> dict[str, Any]:
+        """Greedy returns of the trained policy on the fixed evaluation episodes."""
+        return evaluate_results(self.scenario, self.results, num_episodes)
 
 
-def with_settings(scenario: Scenario, settings: Mapping[str, Any]) -> Scenario:
+def scenario_for(env: str | Scenario, algorithm: str, settings: Mapping[str, Any]) -> Scenario:
+    """The scenario of a trainer: an environment's defaults or one given, and the settings."""
+    source = f"{algorithm.upper()}Trainer"
+    if isinstance(env, str):
+        name = "".join(letter if letter.isalnum() else "_" for letter in env).lower()
+        given = {"name": name, "env": {"name": env}, "algorithm": {"name": algorithm}}
+        env = from_mapping(given, source)
+    elif env.algorithm.name != algorithm:
+        raise ProximaError(
+            f"{source}: the scenario {env.name} is trained by {env.algorithm.name}; "
+            f"use {env.algorithm.name.upper()}Trainer, or another scenario"
+        )
+    return with_settings(env, settings, source)
+
+
+def evaluate_results(
+    scenario: Scenario, results: Mapping[str, Any] | None, num_episodes: int
+) -> dict[str, Any]:
+    """Greedy returns of the policy that a training gave."""
+    if results is None:
+        raise RuntimeError("train() first: there is no policy to evaluate yet")
+    found = evaluate_reference(
+        results["run_id"], num_episodes, output_directory=scenario.output_directory
+    )["evaluation"]
+    return found | {"avg_reward": found["return_mean"], "std_reward": found["return_std"]}
+
+
+def with_settings(scenario: Scenario, settings: Mapping[str, Any], source: str) -> Scenario:
     """The scenario with settings given by their own names, each put into its section."""
     mapping = to_mapping(scenario)
     for key, value in settings.items():
-        section = _section_of(key)
+        section = _section_of(key, mapping, source)
         target = mapping if section is None else mapping[section]
         target[key] = value
-    return from_mapping(mapping, "PPOTrainer")
+    return from_mapping(mapping, source)
 
 
-def _section_of(key: str) -> str | None:
+def _section_of(key: str, mapping: Mapping[str, Any], source: str) -> str | None:
     """The section that has the setting; None for one of the scenario's own."""
-    whole = to_mapping(Scenario())
-    if key in whole and key not in SECTIONS:
+    if key in mapping and key not in SECTIONS:
         return None
-    holders = {name: list(whole[name]) for name in SECTIONS}
+    holders = {name: list(mapping[name]) for name in SECTIONS if mapping[name] is not None}
     for name, keys in holders.items():
         if key in keys:
             return name
     known = sorted({key for keys in holders.values() for key in keys})
     near = difflib.get_close_matches(key, known, 1)
     hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(known)}"
-    raise ProximaError(f"PPOTrainer: {key}: unknown setting; {hint}")
+    raise ProximaError(f"{source}: {key}: unknown setting; {hint}")

@@ -25,7 +25,6 @@ from proxima.train.chunk import (
 from proxima.train.collect import Collector
 from proxima.train.program import Evaluation, Policy, Program, Recording
 
-
 RECORDED_STEPS = 2_000
 
 
