@@ -111,7 +111,7 @@ def trading_summary(results, references):
 def write_run(output, trials=TRIALS, trading=False):
     """A finished run's directory, as far as a report reads it."""
     files = create_run(str(output), "cartpole", trials)
-    data = "{periods_per_year: 252.0}" if trading else "null"
+    data = "{periods_per_year: 252.0, leaky: false}" if trading else "null"
     files.scenario.write_text(
         f"name: cartpole\ndescription: {json.dumps(EVIL)}\ndata: {data}\n"
         "env: {name: CartPole-v1, backend: gymnax}\nevaluation: {checkpoint: best}\n"
@@ -270,6 +270,14 @@ def test_alarms_come_before_everything_else(trading_run, undrawn):
     assert words.index("Too good to be true?") < words.index("Learning")
 
 
+def test_a_leak_on_purpose_is_said_at_the_top(trading_run, undrawn):
+    data = trading_run.scenario["data"]
+    run = trading_run._replace(scenario=trading_run.scenario | {"data": data | {"leaky": True}})
+    words = read(report(run)).words
+    assert words.index("The agent sees the future") < words.index("Learning")
+    assert "sees the future" not in read(report(trading_run)).words
+
+
 def test_trials_that_broke_down_are_named(plain_run, undrawn):
     broken = plain_run.summary["trials"][1] | {"stopped": "nan", "nan_at_step": 2_048}
     trials = [plain_run.summary["trials"][0], broken]
@@ -370,6 +378,7 @@ def test_figures_read_well(value, text):
         (0.0, "0 %"),
         (-0.2761, "−27.6 %"),
         (0.0012, "0.12 %"),
+        (-0.000012, "0.00 %"),
         (17.6, "1,760 %"),
         (249.0, "×250"),
         (1e12, "×1e12"),

@@ -271,7 +271,9 @@ def _frame_curves(axes: Any, title: str, target: float | None) -> None:
     labels = ("environment steps", "greedy mean episode return")
     most = 10 * axes.figure.get_figwidth() / WIDTH
     frame(axes, title, *labels, x=steps_scale(axes.get_xlim()[1], most))
-    legend(axes)
+    # without a title there is room for it above, where it hides nothing
+    above = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 2, "borderpad": 0}
+    legend(axes, **({} if title else above))
 
 
 def _interval_text(summary: Mapping[str, Any]) -> str:

@@ -66,7 +66,7 @@ def share(value: float | None) -> str:
     digits = (
         0 if abs(percent) >= 100 or percent == round(percent) else 1 if abs(percent) >= 1 else 2
     )
-    return f"{percent:,.{digits}f}{SPACE}%".replace("-", "−")
+    return f"{round(percent, digits) + 0.0:,.{digits}f}{SPACE}%".replace("-", "−")  # no −0.00
 
 
 def spoken(metric: str, value: float | None) -> str:

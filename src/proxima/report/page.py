@@ -96,6 +96,10 @@ def _result(run: RunData) -> list[Content]:
 def _alarms(run: RunData) -> list[Content]:
     """What a reader must know before believing the rest."""
     boxes: list[Content] = []
+    if run.rollouts is not None and run.scenario["data"]["leaky"]:
+        lead = "This scenario shows what a leak looks like; nobody could trade like this:"
+        items = ["some of its features are not known when it decides (data.leaky)"]
+        boxes.append(_alarm("The agent sees the future", lead, items))
     too_good = run.summary["trading"]["alarms"] if run.rollouts is not None else []
     if too_good:
         lead = "Results like these come from leaks far more often than from skill:"
@@ -118,9 +122,9 @@ def _cards(cards: Sequence[tuple[str, Content]]) -> Markup:
 
 
 def _learning(run: RunData) -> list[Content]:
-    target, title = run.summary["target_reward"], "Evaluation while training"
+    target = run.summary["target_reward"]
     drawn = picture(
-        lambda width: comparison.learning_figure(run.curves, title, target, width),
+        lambda width: comparison.learning_figure(run.curves, "", target, width),
         "Greedy mean episode return over environment steps, all trials",
     )
     notes = []
@@ -137,7 +141,8 @@ def _trials(run: RunData) -> list[Content]:
     names = list(rows[0])
     columns = [comparison.column_cells([row[name] for row in rows]) for name in names]
     drawn = picture(lambda width: _returns(results, width), "Episode returns of every trial")
-    shown: list[Content] = [table(names, list(zip(*columns, strict=True))), drawn]
+    head = [name.capitalize() for name in names]
+    shown: list[Content] = [table(head, list(zip(*columns, strict=True))), drawn]
     if run.film is not None:
         shown.append(fold("One episode of trial 0", film(run.film, "Film of one episode")))
     return shown

@@ -108,6 +108,7 @@ def frame(
         write(axes.figure, middle[0], box.bottom - 0.23, x_label, 10, ha="center", va="top")
     if y_label:
         beside = box.left - 0.14 - 9 * LETTER * max(map(len, y.names), default=0)
+        beside = max(0.18, beside)  # the height of its letters, so that the edge does not cut them
         look = {"rotation": 90, "ha": "right", "va": "center"}
         write(axes.figure, beside, middle[1], y_label, 10, **look)
 
