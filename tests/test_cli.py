@@ -21,7 +21,16 @@ import proxima
 from proxima.scenario import from_mapping, load, parse, shipped
 from proxima.track import dashboard
 
-COMMANDS = ("experiment", "scenarios", "evaluate", "resume", "compare", "dashboard", "schema")
+COMMANDS = (
+    "experiment",
+    "scenarios",
+    "evaluate",
+    "resume",
+    "compare",
+    "report",
+    "dashboard",
+    "schema",
+)
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +66,7 @@ def test_help_names_every_command(main):
         ("evaluate", ["RUN", "--episodes", "--film"]),
         ("resume", ["RUN"]),
         ("compare", ["RUN", "--plot"]),
+        ("report", ["EXPERIMENT", "--out"]),
         ("dashboard", ["--port"]),
         ("schema", ["JSON schema"]),
     ],

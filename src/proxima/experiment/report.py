@@ -8,7 +8,7 @@ from proxima.core.errors import ProximaError
 from proxima.experiment.files import RunFiles, find_run, read_json, read_rows
 from proxima.report import plots
 from proxima.report.page import RunData, report
-from proxima.report.rollouts import read_rollout
+from proxima.report.rollouts import EARNINGS, read_rollout
 from proxima.report.tear_sheet import Rollouts
 from proxima.scenario import parse
 
@@ -69,6 +69,6 @@ def _rollouts(files: RunFiles, trials: int, periods_per_year: float) -> Rollouts
     others = {name: files.root / "rollouts" / f"{name}_test.parquet" for name in REFERENCES}
     return Rollouts(
         {k: read_rollout(path) for k, path in paths.items() if path.is_file()},
-        {name: read_rollout(path) for name, path in others.items() if path.is_file()},
+        {name: read_rollout(path, EARNINGS) for name, path in others.items() if path.is_file()},
         periods_per_year,
     )

@@ -130,7 +130,7 @@ def _learning(run: RunData) -> list[Content]:
     notes = []
     if run.rollouts is not None:
         notes.append("Evaluated on the validation split.")
-    if run.scenario["evaluation"]["checkpoint"] == "best":
+    if run.scenario["evaluation"].get("checkpoint") == "best":  # older runs had no choice
         notes.append("Judged below is the best checkpoint of each trial by this evaluation.")
     return [drawn, tag("p.note", " ".join(notes))] if notes else [drawn]
 

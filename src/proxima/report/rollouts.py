@@ -4,6 +4,7 @@ A rollout is one pass of a policy over one split. Its frame has a row per decisi
 fill_price, target, weight, log_return, equity, drawdown.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 if TYPE_CHECKING:
     import polars as pl
 
+COLUMNS = ("time", "fill_price", "target", "weight", "log_return")
+EARNINGS = ("time", "log_return")
 Floats = NDArray[np.float64]
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -48,11 +51,11 @@ class Calendar(NamedTuple):
     """(rows,)"""
 
 
-def read_rollout(path: Path) -> "pl.DataFrame":
-    """The frame of one rollout."""
+def read_rollout(path: Path, columns: Sequence[str] = COLUMNS) -> "pl.DataFrame":
+    """The frame of one rollout, as far as pictures and tables use it."""
     import polars as pl
 
-    return pl.read_parquet(path)
+    return pl.read_parquet(path, columns=list(columns))
 
 
 def column(frame: "pl.DataFrame", name: str) -> Floats:
