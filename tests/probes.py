@@ -1,5 +1,6 @@
 """Probe environments: each can be learnt only if one more part of an algorithm is right."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import equinox as eqx
@@ -33,12 +34,11 @@ class Probe(eqx.Module):
     def step(self, state, action, key):
         time = state.time + 1
         ended = time >= self.length
-        signed = self._signed(action)
         earned = {
             "constant": jnp.float32(1.0),
             "obs": state.obs[0],
-            "action": signed,
-            "match": signed * state.obs[0],
+            "action": self._praise(action, jnp.float32(1.0)),
+            "match": self._praise(action, state.obs[0]),
         }[self.reward_from]
         reward = jnp.where(ended, earned, 0.0)
         obs = state.obs if self.random_obs else time.astype(jnp.float32)[None]
@@ -48,10 +48,10 @@ class Probe(eqx.Module):
         endings = (none, ended) if self.truncates else (ended, none)
         return ProbeState(obs, time), Step(obs, reward, *endings, {})
 
-    def _signed(self, action):
+    def _praise(self, action, sign):
         if isinstance(self.action_space, Discrete):
-            return 2.0 * action - 1.0
-        return -jnp.abs(jnp.clip(action[0], -1.0, 1.0) - 0.5)  # best at 0.5
+            return (2.0 * action - 1.0) * sign
+        return -jnp.abs(jnp.clip(action[0], -1.0, 1.0) - 0.5 * sign)  # best at half the sign
 
 
 CONSTANT = Probe("constant")
@@ -61,3 +61,8 @@ ACTION = Probe("action")
 BOTH = Probe("match", random_obs=True)
 TRUNCATED = Probe("constant", truncates=True)
 CONTINUOUS = Probe("action", action_space=box(-1.0, 1.0, (1,)))
+
+
+def continuous(probe: Probe) -> Probe:
+    """The probe with one bounded number for an action."""
+    return replace(probe, action_space=box(-1.0, 1.0, (1,)))

@@ -217,17 +217,16 @@ class DDPG(eqx.Module):
 
     def noise(self, learner: Learner | None, key: Array, shape: tuple[int, ...]) -> Noise:
         """The randomness of a rollout, `shape` being (T, B); without a learner, of single actions."""
-        normal_key, uniform_key = jax.random.split(key)
-        numbers = (*shape, flat_size(self.action_space))
-        amount = jax.random.normal(normal_key, numbers)
+        normal = jax.random.normal(key, (*shape, flat_size(self.action_space)))
         if learner is None:
-            return Noise(amount, jnp.zeros(shape, bool))
+            return Noise(normal, jnp.zeros(shape, bool))
+        amount = normal
         if learner.ou_path is not None:
-            amount = ou_path(learner.ou_path.value, amount, learner.hyper.ou_theta)
+            amount = ou_path(learner.ou_path.value, normal, learner.hyper.ou_theta)
         steps, envs = shape
         before = learner.steps + envs * jnp.arange(steps)  # each time step
         warmup = jnp.broadcast_to((before < learner.hyper.warmup_steps)[:, None], shape)
-        uniform = jax.random.uniform(uniform_key, numbers, minval=-1.0, maxval=1.0)
+        uniform = jax.lax.erf(normal / 2**0.5)  # a normal number's share of the bell, from -1 to 1
         return Noise(select(warmup, uniform, amount), warmup)
 
     def explore(
@@ -266,15 +265,14 @@ class DDPG(eqx.Module):
             replay, hyper, moments, keys = given
 
             def step(nets: Nets, key: Array) -> tuple[Nets, Array]:
-                batch_key, target_key = jax.random.split(key)
-                batch = prepare(unpack(sample(replay, batch_key, self.batch_size)), hyper, moments)
-                return self._gradient_step(nets, hyper, batch, target_key)
+                batch = prepare(unpack(sample(replay, key[0], self.batch_size)), hyper, moments)
+                return self._gradient_step(nets, hyper, batch, key[1])
 
             nets, means = jax.lax.scan(step, before[0], keys)
             return nets, jnp.mean(means, axis=0)
 
         before = (learner.nets, jnp.zeros(len(METRICS)))
-        keys = jax.random.split(key, self.gradient_steps)
+        keys = jax.random.split(key, (self.gradient_steps, 2))  # to draw with, and for the target
         given = (replay, learner.hyper, learner.obs_moments, keys)
         nets, means = when(ready, learn, before, given)
         learner = learner._replace(nets=nets, replay=replay, steps=steps)
@@ -327,8 +325,11 @@ class DDPG(eqx.Module):
     ) -> tuple[Array, tuple[Array, Array]]:
         """The critics' mean losses in sum; also Q of the first, and how far it is off on average."""
         values = critic(batch.obs, to_units(self.action_space, batch.action))
-        loss = sum(jnp.mean(LOSSES[self.critic_loss](value, target)) for value in values)
-        return loss, (values[0], jnp.mean(jnp.abs(values[0] - target)))
+        errors = [LOSSES[self.critic_loss](value, target) for value in values]
+        return jnp.mean(sum(errors[1:], errors[0])), (
+            values[0],
+            jnp.mean(jnp.abs(values[0] - target)),
+        )
 
     def _delayed_step(
         self, before: tuple[Trained, Trained, Array], given: tuple[Hyper, Sample]
@@ -366,7 +367,9 @@ def ddpg(
         policy_delay=jnp.int32(config.policy_delay),
         target_noise=jnp.float32(config.target_noise),
         target_noise_clip=jnp.float32(config.target_noise_clip),
-        max_grad_norm=jnp.float32(jnp.inf if config.max_grad_norm is None else config.max_grad_norm),
+        max_grad_norm=jnp.float32(
+            jnp.inf if config.max_grad_norm is None else config.max_grad_norm
+        ),
         reward_scale=jnp.float32(config.reward_scale),
     )
     return DDPG(
