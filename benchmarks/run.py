@@ -23,6 +23,8 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "peers"))
 import venvs  # noqa: E402
 
+AGREEMENT = 1e-5  # of values relative to each other: ours are float32
+
 
 class Line(NamedTuple):
     """One line of the table: what is asked of both, and the ratio to reach."""
@@ -32,6 +34,7 @@ class Line(NamedTuple):
     peer: str
     theirs: tuple[str, ...]
     at_least: float
+    script: str = "ours.py"
 
 
 LINES = {
@@ -70,6 +73,14 @@ LINES = {
         ("sb3_ppo.py", "--envs", "8", "--updates", "20"),
         2.0,
     ),
+    "trading_env": Line(
+        "trading env alone, 1,024 accounts in one process",
+        ("--envs", "1024", "--steps", "1000", "--updates", "10"),
+        "gym-trading-env",
+        ("gym_trading.py", "--envs", "1", "--steps", "1000", "--updates", "10"),
+        300.0,
+        "trading_env.py",
+    ),
 }
 
 
@@ -95,25 +106,32 @@ def ask(program: subprocess.Popen, line: str) -> dict[str, Any]:
     return json.loads(answer)
 
 
+def finish(program: subprocess.Popen) -> None:
+    """Ends the program."""
+    assert program.stdin
+    program.stdin.write("quit\n")
+    program.stdin.close()
+    program.wait()
+
+
 def side_by_side(line: Line, repeat: int) -> dict[str, Any]:
     """Speeds of both, in turns, and the median of the ratios of neighbours."""
     python = str(venvs.ensure(line.peer))
     script, *theirs = line.theirs
     programs = [
-        start([sys.executable, str(HERE / "ours.py"), *line.ours]),
+        start([sys.executable, str(HERE / line.script), *line.ours]),
         start([python, str(HERE / "peers" / script), *theirs]),
     ]
     for program in programs:  # one after the other: compiling disturbs
         ask(program, "ready")
     speeds: list[list[float]] = [[], []]
     for _ in range(repeat):
-        for place, program in enumerate(programs):
-            speeds[place].append(ask(program, "run")["steps_per_second"])
+        answers = [ask(program, "run") for program in programs]
+        refuse_disagreement(line, answers)
+        for place, answer in enumerate(answers):
+            speeds[place].append(answer["steps_per_second"])
     for program in programs:
-        assert program.stdin
-        program.stdin.write("quit\n")
-        program.stdin.close()
-        program.wait()
+        finish(program)
     ratios = [ours / theirs for ours, theirs in zip(*speeds, strict=True)]
     return {
         "line": line.name,
@@ -124,6 +142,44 @@ def side_by_side(line: Line, repeat: int) -> dict[str, Any]:
         "ratios": ratios,
         "at_least": line.at_least,
         "reached": statistics.median(ratios) >= line.at_least,
+    }
+
+
+def refuse_disagreement(line: Line, answers: list[dict[str, Any]]) -> None:
+    """Speeds are compared only where both found the same values; not every line has any."""
+    ours, theirs = (answer.get("values", []) for answer in answers)
+    if len(ours) != len(theirs) or any(
+        abs(a - b) > AGREEMENT * abs(b) for a, b in zip(ours, theirs, strict=True)
+    ):
+        raise SystemExit(f"{line.name}: the values differ: {ours} and {theirs}")
+
+
+def trading_matrix(repeat: int) -> dict[str, Any]:
+    """Bars per second of a fixed policy over 1,000 assets of 1,000 bars."""
+    program = start([sys.executable, str(HERE / "trading_env.py"), "--matrix"])
+    ask(program, "ready")
+    speeds = [ask(program, "run")["steps_per_second"] for _ in range(2 * repeat)]
+    finish(program)
+    found = statistics.median(speeds)
+    return {
+        "line": "a fixed policy over 1,000 × 1,000 prices, bars per second",
+        "ours": found,
+        "at_least": 20e6,
+        "reached": found >= 20e6,
+    }
+
+
+def trading_growth() -> dict[str, Any]:
+    """Cost of an environment step against rows of prices and number of environments."""
+    run = subprocess.run(
+        [sys.executable, str(HERE / "trading_env.py"), "--growth"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {
+        "line": "trading env alone, cost against rows and environments",
+        "ours": [json.loads(row) for row in run.stdout.splitlines()],
     }
 
 
@@ -224,7 +280,7 @@ def machine() -> dict[str, Any]:
 def main() -> None:
     """Measure what the command line asks for, print it, and write it down."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    everything = [*LINES, "solve", "help"]
+    everything = [*LINES, "trading_matrix", "trading_growth", "solve", "help"]
     parser.add_argument("lines", nargs="*", help=f"some of: {', '.join(everything)}")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--no-write", action="store_true", help="print only")
@@ -233,6 +289,10 @@ def main() -> None:
     for name in options.lines or everything:
         if name == "solve":
             result = solve(options.repeat)
+        elif name == "trading_matrix":
+            result = trading_matrix(options.repeat)
+        elif name == "trading_growth":
+            result = trading_growth()
         elif name == "help":
             result = help_seconds(options.repeat)
         else:
