@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from proxima.build import describe_policy, policy_function
 from proxima.core.spaces import Discrete
 from proxima.core.types import PyTree, TrainState
@@ -41,12 +39,14 @@ def finish_run(
     states = closing_states(run, states)
     evaluations = closing_evaluations(run, states)
     results = [trial_results(run, progress, trial, evaluations, times) for trial in trials]
-    market = judge_trading(run, states, results)
+    # On the host: to take one trial out of states that lie over devices, these would have to talk, and
+    # with more of them than threads they can wait for each other for ever.
+    learners = [state.learner for state in checkpoint.split_trials(states)]
+    market = judge_trading(run, learners, results)
     for trial, result in zip(trials, results, strict=True):
         write_json(run.files.trial(trial) / "results.json", result)
-        learner = jax.tree.map(lambda leaf, lane=trial: leaf[lane], states.learner)
-        draw_trial(run, trial, result, learner)
-        export(run, trial, learner)
+        draw_trial(run, trial, result, learners[trial])
+        export(run, trial, learners[trial])
     draw_comparison(run, results)
     summary = summarize(run, results) | market
     write_json(run.files.summary, summary)
@@ -95,13 +95,15 @@ def closing_evaluations(run: Run, states: TrainState) -> dict[str, Any]:
     }
 
 
-def judge_trading(run: Run, states: TrainState, results: list[dict[str, Any]]) -> dict[str, Any]:
+def judge_trading(
+    run: Run, learners: list[PyTree], results: list[dict[str, Any]]
+) -> dict[str, Any]:
     """Where prices are traded: adds to every trial's results, and returns what the summary says."""
     if run.built.market is None:
         return {}
     from proxima.experiment.trading import judge
 
-    judged, summary = judge(run.files, run.built.market, states.learner, len(results))
+    judged, summary = judge(run.files, run.built.market, learners)
     references = summary["references"]["splits"]["test"]
     for result, each in zip(results, judged, strict=True):
         result["trading"] = each

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from proxima.build import Market
@@ -20,14 +19,12 @@ Actions = dict[str, np.ndarray]  # by split
 
 
 def judge(
-    files: RunFiles, market: Market, learners: PyTree, trials: int
+    files: RunFiles, market: Market, learners: list[PyTree]
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """What each trial's results and the run's summary say about trading; rollouts and plots are written."""
     targets = assess.reference_targets(market.prepared, market.env)
     references = assess.references(market.prepared, market.env, market.data, targets)
-    actions = [
-        _actions(market, jax.tree.map(lambda leaf, k=k: leaf[k], learners)) for k in range(trials)
-    ]
+    actions = [_actions(market, learner) for learner in learners]
     judged = [
         assess.assess(market.prepared, market.env, market.data, each, references)
         for each in actions

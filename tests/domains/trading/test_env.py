@@ -47,6 +47,16 @@ def all_actions(env, seed=0):
     return jnp.asarray(random.uniform(low, high, (steps, 1)), jnp.float32)
 
 
+def test_last_bit_of_a_continuous_action_decides_about_no_trade():
+    env = trading_env(random_market(), settings(actions="continuous", fee=0.01), training=False)
+    exact = jnp.full((len(env.returns), 1), -1.0)
+    almost = exact.at[::3].set(jnp.nextafter(jnp.float32(-1.0), jnp.float32(0.0)))
+    assert (almost != exact).any()
+    np.testing.assert_array_equal(run(env, almost)[1].reward, run(env, exact)[1].reward)
+    config = settings(actions="continuous")
+    assert len(set(targets_of(np.asarray(almost), config))) == 1
+
+
 def test_golden_path():
     market = market_of([100.0, 102, 101, 105, 103, 99, 98, 100])
     env = trading_env(market, settings(fee=0.001), training=False)

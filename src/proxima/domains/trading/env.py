@@ -30,6 +30,9 @@ SHARPE_CLIP = 10.0
 """Bound of the differential Sharpe ratio as a reward."""
 LEAST_VARIANCE = 1e-12
 """Returns that vary less than this, as those of cash do, have no Sharpe ratio."""
+WEIGHT_STEPS = 10_000.0
+"""Continuous targets are in steps of 0.01 %. A trade happens when the target changes, so without steps
+the last bit of a float would decide about trades, and a batch's last bits are not a single row's."""
 WEIGHT_CLIP = 100.0
 """Bound of the weight in an observation: a short shortly before its ruin has any."""
 
@@ -49,7 +52,7 @@ class TradingState(NamedTuple):
     end: Array  # bar at which the episode is over
     weight: Array  # held, at the next fill price
     target: Array  # last asked for
-    depth: Array  # log of value over its highest, at most 0
+    height: Array  # the value as a share of its highest
     moments: Moments | None  # where the reward needs them
 
 
@@ -84,7 +87,7 @@ class TradingEnv(eqx.Module):
         zero = jnp.zeros(())
         end = time + jnp.minimum(self.max_steps, len(self.returns) - time)
         moments = Moments(zero, zero, zero) if self.sharpe else None
-        state = TradingState(time, end, zero, zero, zero, moments)
+        state = TradingState(time, end, zero, zero, jnp.ones(()), moments)
         return state, self._observe(time, zero)
 
     def step(self, state: TradingState, action: Array, key: Array) -> tuple[TradingState, Step]:
@@ -93,26 +96,25 @@ class TradingEnv(eqx.Module):
         traded = weight - state.weight
         lost = _trade_loss(traded, target, self.costs.fee)
         gain, drifted = _hold(weight, self.returns[state.time], self.costs.borrow_rate)
-        ruined = (1 - lost) * (1 + gain) <= RUIN_GROWTH
-        log_return = jnp.log1p(-jnp.where(ruined, 0.0, lost))
-        log_return += jnp.log1p(jnp.where(ruined, 0.0, gain))
-        depth = jnp.minimum(state.depth + log_return, 0.0)
-        reward, moments = self._reward(log_return, state.moments)
+        growth = gain - lost - lost * gain  # (1 − lost)(1 + gain) − 1
+        ruined = 1 + growth <= RUIN_GROWTH
+        reward, moments = self._reward(jnp.log1p(jnp.where(ruined, 0.0, growth)), state.moments)
         reward -= self.costs.turnover_penalty * jnp.abs(traded)
-        deepened = jnp.maximum(jnp.expm1(state.depth) - jnp.expm1(depth), 0.0)
-        reward -= self.costs.drawdown_penalty * deepened
+        height = jnp.minimum(state.height * (1 + growth), 1.0)
+        reward -= self.costs.drawdown_penalty * jnp.maximum(state.height - height, 0.0)
         reward = jnp.where(ruined, RUIN_REWARD, reward)
         time = state.time + 1
         _, seen = _hold(weight, self.marks[time], self.costs.borrow_rate)
         obs = self._observe(time, jnp.where(ruined, 0.0, seen))
         drifted = jnp.where(ruined, 0.0, drifted)
-        state = TradingState(time, state.end, drifted, target, depth, moments)
+        state = TradingState(time, state.end, drifted, target, height, moments)
         return state, Step(obs, reward, ruined, ~ruined & (time >= state.end), {})
 
     def _target(self, action: Array) -> Array:
         if isinstance(self.action_space, Discrete):
             return self.positions[action]
-        return jnp.clip(action.reshape(()), self.positions[0], self.positions[-1])
+        limited = jnp.clip(action.reshape(()), self.positions[0], self.positions[-1])
+        return jnp.round(limited * WEIGHT_STEPS) / WEIGHT_STEPS
 
     def _observe(self, time: Array, weight: Array) -> Array:
         start = (time - self.window + 1, jnp.zeros_like(time))
@@ -186,7 +188,8 @@ def targets_of(actions: NDArray, config: TradingEnvConfig) -> NDArray[np.float64
     actions = np.asarray(actions).reshape(len(actions))
     if config.actions == "discrete":
         return np.asarray(config.positions, np.float64)[actions.astype(int)]
-    return np.clip(actions.astype(np.float64), min(config.positions), max(config.positions))
+    limited = np.clip(actions.astype(np.float32), *allowed(config))
+    return (np.round(limited * np.float32(WEIGHT_STEPS)) / WEIGHT_STEPS).astype(np.float64)
 
 
 def decisions(market: Market, config: TradingEnvConfig) -> slice:

@@ -27,11 +27,11 @@ from proxima.domains.trading.env import (
     SHARPE_CLIP,
     WEIGHT_CLIP,
     action_space,
-    allowed,
     check,
     fill_returns,
     last_start,
     mark_returns,
+    targets_of,
 )
 from proxima.domains.trading.market import Market
 
@@ -104,11 +104,7 @@ class TradingGymEnv(gymnasium.Env[NDArray[np.float32], Any]):
         return self._observe(seen), reward, False, truncated, self._info()
 
     def _target_of(self, action: Any) -> float:
-        if self._config.actions == "discrete":
-            return self._config.positions[int(action)]
-        low, high = allowed(self._config)
-        # As float32, which the compiled environment has: the same target again is no trade.
-        return float(np.clip(np.float32(np.asarray(action).reshape(())), low, high))
+        return float(targets_of(np.asarray(action).reshape(1), self._config)[0])
 
     def _reward(self, log_return: float) -> float:
         """The reward before penalties; env.differential_sharpe has the formula."""
