@@ -14,7 +14,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 demo: setup
-	$(BIN)/proxima experiment --scenario cartpole
+	$(BIN)/proxima experiment --scenario sine_wave --generate-data
 
 test: setup lint
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile

@@ -17,6 +17,7 @@ def test_the_daily_commands_run_in_their_order(workdir, capsys, monkeypatch):
     """What the budget leaves alone is the README's own: names, flags, order."""
     assert [words.split()[1] for words in DAILY] == [
         "experiment", "scenarios", "evaluate", "resume", "compare",
+        "generate-data", "peek", "experiment", "report",
     ]  # fmt: skip
     small = flags(*TINY)
     host = run_main(["experiment", "--scenario", "cartpole_host", *small], capsys, monkeypatch)
@@ -46,7 +47,8 @@ def test_the_python_example_runs(code, workdir):
 
 def test_make_and_ci_do_what_the_readme_says():
     makefile = (ROOT / "Makefile").read_text()
-    assert "proxima experiment --scenario cartpole" in makefile.split("\ndemo:")[1].split("\n\n")[0]
+    main_job = "proxima experiment --scenario sine_wave --generate-data"
+    assert main_job in makefile.split("\ndemo:")[1].split("\n\n")[0]
     assert "pytest" in makefile.split("\ntest:")[1].split("\n\n")[0]
     commands = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if "make" in line]
     assert commands == ["make test"]
