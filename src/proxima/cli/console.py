@@ -121,6 +121,7 @@ def print_summary(console: Console, summary: dict[str, Any]) -> None:
     if summary.get("tracking_error"):
         console.print(f"[yellow]Tracking failed:[/] {summary['tracking_error']}", soft_wrap=True)
     console.print(f"Results, plots and checkpoints:  {summary['paths']['run']}", soft_wrap=True)
+    console.print(f"The report, one page:            {summary['paths']['report']}", soft_wrap=True)
     if summary.get("mlflow_run_id"):
         console.print("Look at it in the browser:       proxima dashboard")
 
@@ -153,10 +154,30 @@ def interval_line(summary: dict[str, Any]) -> str:
     aggregate, random = summary["aggregate"], summary["baselines"]["random"]
     if aggregate["iqm"] is None:
         return "No trial ended with a usable policy."
-    line = f"Greedy return, interquartile mean of {aggregate['n']} trial(s): {shown(aggregate['iqm'])}"
+    what = "Greedy log return on the test split" if "trading" in summary else "Greedy return"
+    line = f"{what}, interquartile mean of {aggregate['n']} trial(s): {shown(aggregate['iqm'])}"
     if aggregate["low"] is not None:
         line += f"  (95 % interval {shown(aggregate['low'])} … {shown(aggregate['high'])})"
     line += f"; random policy {shown(random['iqm'])}"
     if summary["target_reward"] is not None:
         line += f"; target {summary['target_reward']:g}"
-    return line
+    return line + (_beside(summary["trading"]) if "trading" in summary else "")
+
+
+def _beside(trading: dict[str, Any]) -> str:
+    """What others would have made of the same prices, and the score: 0 is chance, 1 the oracle."""
+    references, scores = trading["references"]["splits"]["test"], trading["score"]["test"]
+    names = {
+        "buy_and_hold": "buy and hold",
+        "momentum": "momentum",
+        "model": "the model's best rule",
+    }
+    names |= {"foresight": "perfect foresight"}
+    told = ""
+    for key, name in names.items():
+        if references[key] is None:
+            continue
+        told += f"; {name} {shown(references[key]['log_return'])}"
+        if key in scores and scores[key]["iqm"] is not None:
+            told += f" (score {scores[key]['iqm']:.2f})"
+    return told

@@ -172,6 +172,7 @@ def summarize(run: Run, results: list[dict[str, Any]]) -> dict[str, Any]:
             "run": str(run.files.root),
             "plots": str(run.files.plots),
             "summary": str(run.files.summary),
+            "report": str(run.files.root / REPORT),
         },
     }
 
