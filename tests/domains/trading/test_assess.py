@@ -85,7 +85,7 @@ def test_scores_of_the_oracle_and_of_cash(known):
         assert part["score"]["foresight"] == pytest.approx(1.0)
     cash = {"test": np.full((bars_of(data, "test"), 1), 1)}
     part = assess(data, ENV, DATA, cash, compared)["splits"]["test"]
-    assert part["score"]["model"] == pytest.approx(1.0)
+    assert part["score"]["model"] is None  # the model stays out too: nothing to be measured by
     assert 0 < part["score"]["foresight"] < 1
     assert part["agent"]["sharpe"] is None  # cash has no deviation
     assert part["too_good"] == []
@@ -95,6 +95,83 @@ def test_score_is_where_between_chance_and_oracle():
     assert score(2.0, 1.0, 3.0) == 0.5
     assert score(0.0, 1.0, 3.0) == -0.5
     assert score(1.0, 2.0, 2.0) is None
+    assert score(1.0, 3.0, 2.0) is None
+
+
+def test_an_oracle_that_earned_nothing_is_no_yardstick():
+    assert score(-1.0, -2.0, 0.0) is None  # one who stays out; chance only pays fees
+    assert score(-1.0, -2.0, -0.1) is None  # one who ignores fees
+    assert score(-1.0, -2.0, 1e-15) is None  # a continuous weight of 1e-17
+    assert score(-1.0, -2.0, 0.5) == pytest.approx(0.4)
+
+
+REVERTING = {"base": 100.0, "reversion": 0.1, "volatility": 0.01}
+
+
+def test_a_model_is_no_yardstick_for_one_who_looks_ahead():
+    data, free = prepared("mean_reversion", REVERTING), TradingEnvConfig(fee=0.0)
+    compared = references(data, free, DATA)
+    compared["splits"]["test"]["model"] |= {"log_return": 0.1}
+    actions = {"test": np.full(len(returns_of(data.test, free)), 2)}
+    leaking = DataConfig(leaky=True)
+    assert assess(data, free, DATA, actions, compared)["splits"]["test"]["score"]["model"]
+    found = assess(data, free, leaking, actions, compared)["splits"]["test"]["score"]
+    assert found["model"] is None and found["foresight"] is not None
+
+
+FREE = TradingEnvConfig(fee=0.0)
+
+
+def alarms(market, targets, env=FREE):
+    """What is told about an agent with these targets on the test split."""
+    data = prepared()._replace(test=market)
+    actions = {"test": np.searchsorted(env.positions, targets)}
+    compared = references(data, env, DATA)
+    return assess(data, env, DATA, actions, compared)["splits"]["test"]["too_good"]
+
+
+def leaked(market, mistakes):
+    """Targets that know the next return but at these bars, where they are turned around."""
+    targets = np.sign(returns_of(market, FREE))
+    targets[mistakes] *= -1
+    return targets
+
+
+def test_one_who_sees_tomorrow_is_found_out_even_with_a_few_mistakes():
+    market = random_market(5, bars=500)
+    perfect = alarms(market, leaked(market, []))
+    assert any("won" in told for told in perfect) and any("never fell" in told for told in perfect)
+    smallest = np.argsort(np.abs(returns_of(market, FREE)))[:4]
+    won, scored = alarms(market, leaked(market, smallest))
+    assert "99.2 % of its 498 bars with a position won, of the best baseline's" in won
+    assert "way from chance to perfect foresight over 498 bars, the best baseline" in scored
+    # the many small mistakes that leave almost all of the return, and the few large ones that do not
+    (scored,) = alarms(market, leaked(market, np.argsort(np.abs(returns_of(market, FREE)))[:25]))
+    assert "of the way" in scored
+    (won,) = alarms(market, leaked(market, np.argsort(-np.abs(returns_of(market, FREE)))[:4]))
+    assert "won" in won
+
+
+def test_what_is_merely_good_raises_no_alarm():
+    market = random_market(5, bars=500)
+    for seed in range(3):
+        wrong = np.random.default_rng(seed).permutation(498)[:25]  # 95 % right
+        assert alarms(market, leaked(market, wrong)) == []
+    short = random_market(5, bars=103)  # 101 bars, 100 of them with a position
+    targets = leaked(short, np.argsort(np.abs(returns_of(short, FREE)))[:1])
+    targets[50] = 0.0
+    assert [told for told in alarms(short, targets) if "won" in told] == []
+
+
+def test_a_market_in_which_anyone_wins_raises_no_alarm():
+    random = np.random.default_rng(0)
+    log_price = 0.0015 * np.arange(400) + random.normal(0, 0.0004, 400)
+    market, env = market_of(100 * np.exp(log_price)), TradingEnvConfig(fee=0.001)
+    targets = np.ones(398)
+    data = prepared()._replace(test=market)
+    held = references(data, env, DATA)["splits"]["test"]["buy_and_hold"]
+    assert held["hit_rate"] > 0.99
+    assert alarms(market, targets, env) == []
 
 
 def test_interval_contains_the_return_and_alarm_reaches_the_result(known):

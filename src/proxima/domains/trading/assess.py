@@ -4,7 +4,8 @@
     assess(prepared, env, data, actions, references)   per trial: metrics, score, and what is too good
 
 The score of an agent is (its log return − chance's) / (the oracle's − chance's): 0 trades at random, 1 is
-as good as the oracle. Chance is the mean of many random runs, never the run of a mean.
+as good as the oracle. Chance is the mean of many random runs, never the run of a mean. An oracle that
+earned nothing is no yardstick: where the best is to stay out, all that divides by is chance's fees.
 """
 
 import math
@@ -22,7 +23,13 @@ from proxima.domains.trading.config import DataConfig, TradingEnvConfig
 from proxima.domains.trading.env import decisions, fill_prices, fill_returns, targets_of
 from proxima.domains.trading.filters import model_optimal
 from proxima.domains.trading.market import SPLITS, Market, Prepared
-from proxima.domains.trading.metrics import deflated_sharpe, drawdowns, tear_sheet, too_good
+from proxima.domains.trading.metrics import (
+    TOO_GOOD_BARS,
+    deflated_sharpe,
+    drawdowns,
+    tear_sheet,
+    too_good,
+)
 from proxima.domains.trading.oracles import foresight_targets
 from proxima.domains.trading.resampling import INTERVAL, mean_interval
 
@@ -31,6 +38,10 @@ Targets = Mapping[str, Mapping[str, Floats | None]]
 
 RANDOM_BARS = 40_000_000  # runs times bars; past it there are fewer runs
 LEAST_RANDOM_RUNS = 20
+ROUNDING = 1e-9  # a log return that small is nothing
+# What no baseline reaches and an agent should not either, of more than TOO_GOOD_BARS bars.
+TOO_GOOD_HIT_RATE = 0.99
+TOO_GOOD_SCORE = 0.98
 
 
 def references(
@@ -94,17 +105,59 @@ def _assess_split(
     bars, total = len(done.log_return), float(done.log_value[-1])
     agent = tear_sheet(done, data.periods_per_year)
     agent |= {"log_return_low": low * bars, "log_return_high": high * bars}
-    chance = compared["random"]["log_return"]["mean"]
     scores = {
-        name: compared[name] and score(total, chance, compared[name]["log_return"])
-        for name in ("foresight", "model")
+        "foresight": _score(total, compared, "foresight"),
+        # The best without looking ahead is no measure for one who does.
+        "model": None if data.leaky else _score(total, compared, "model"),
     }
-    return {"agent": plain(agent), "score": scores, "too_good": too_good(done)}
+    alarms = [*too_good(done), *_suspicious(done, agent["hit_rate"], compared)]
+    return {"agent": plain(agent), "score": scores, "too_good": alarms}
 
 
 def score(agent: float, chance: float, oracle: float) -> float | None:
-    """How much of the way from chance to the oracle the agent is; None where there is no way."""
-    return (agent - chance) / (oracle - chance) if oracle != chance else None
+    """How much of the way from chance to the oracle the agent is; None where the oracle earned nothing."""
+    if oracle <= max(chance, ROUNDING):
+        return None
+    return (agent - chance) / (oracle - chance)
+
+
+def _score(log_return: float, compared: Mapping[str, Any], oracle: str) -> float | None:
+    if compared[oracle] is None:
+        return None
+    chance = compared["random"]["log_return"]["mean"]
+    return score(log_return, chance, compared[oracle]["log_return"])
+
+
+def _suspicious(done: Account, hit_rate: float, compared: Mapping[str, Any]) -> list[str]:
+    """What an account is too good at, in words, unless a baseline on the same bars is too.
+
+    Baselines do not look ahead: where one of them wins nearly every bar, or is as good as perfect
+    foresight, the market is easy. Buying and holding is perfect where prices only rise.
+    """
+    held, bars = np.count_nonzero(done.weight), len(done.log_return)
+    baselines = [compared[name] for name in ("buy_and_hold", "momentum")]
+    usual = max(sheet["hit_rate"] or 0.0 for sheet in baselines)
+    reached = _score(float(done.log_value[-1]), compared, "foresight")
+    easy = _score(max(sheet["log_return"] for sheet in baselines), compared, "foresight")
+    found = []
+    # A hit rate of 1 is told by too_good, whatever the baselines do.
+    if held > TOO_GOOD_BARS and usual < TOO_GOOD_HIT_RATE <= hit_rate < 1:
+        found.append(
+            f"{_percent(hit_rate)} of its {held:,} bars with a position won, of the best baseline's "
+            f"{_percent(usual)}"
+        )
+    if bars <= TOO_GOOD_BARS or reached is None or easy is None:
+        return found
+    if easy < TOO_GOOD_SCORE <= reached:
+        found.append(
+            f"it went {_percent(reached)} of the way from chance to perfect foresight over {bars:,} bars, "
+            f"the best baseline {_percent(easy)}"
+        )
+    return found
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
 
 
 def deflated(
