@@ -188,7 +188,8 @@ def targets_of(actions: NDArray, config: TradingEnvConfig) -> NDArray[np.float64
     actions = np.asarray(actions).reshape(len(actions))
     if config.actions == "discrete":
         return np.asarray(config.positions, np.float64)[actions.astype(int)]
-    limited = np.clip(actions.astype(np.float32), *allowed(config))
+    low, high = allowed(config)
+    limited = np.clip(actions.astype(np.float32), low, high)
     return (np.round(limited * np.float32(WEIGHT_STEPS)) / WEIGHT_STEPS).astype(np.float64)
 
 
