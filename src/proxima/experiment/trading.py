@@ -105,9 +105,13 @@ def _earlier_sharpes(files: RunFiles) -> list[float]:
 
 
 def _alarms(judged: list[dict[str, Any]]) -> list[str]:
-    return [
-        f"trial {trial}, {split} split: {told}"
-        for trial, each in enumerate(judged)
-        for split in SPLITS
-        for told in each["splits"][split]["too_good"]
-    ]
+    """A sentence for every split on which trials are too good: how many, and about what the first is."""
+    found = []
+    for split in SPLITS:
+        told = {k: each["splits"][split]["too_good"] for k, each in enumerate(judged)}
+        first = next((k for k in told if told[k]), None)
+        if first is not None:
+            count = sum(map(bool, told.values()))
+            trials = f"{count} of {len(judged)} trials, the first being trial {first}"
+            found.append(f"{split} split, {trials}: {'; '.join(told[first])}")
+    return found
