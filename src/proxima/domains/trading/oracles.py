@@ -28,6 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from proxima.core.errors import ProximaError
 from proxima.domains.trading.accounting import trade_factor
 from proxima.domains.trading.config import TradingEnvConfig
+from proxima.domains.trading.env import WEIGHT_STEPS
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -199,8 +200,8 @@ def _targets(origins: Integers, weights: Floats, target: int, entry: int) -> Flo
     asked = 0.0
     for entry, target in reversed(segments):
         again = asked == weights[target] != 0
-        # The same target again would be no trade; its float32 neighbour is one.
-        neighbour = float(np.nextafter(np.float32(weights[target]), np.float32(0)))
-        asked = neighbour if again else float(weights[target])
+        # The same target again would be no trade; one step of weights nearer to 0 is one.
+        step = np.sign(weights[target]) / WEIGHT_STEPS
+        asked = float(weights[target] - step) if again else float(weights[target])
         targets[entry:] = asked
     return targets
