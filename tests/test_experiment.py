@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 from tiny import (
     BUDGET,
+    budget,
     equal_bits,
     flags,
     read,
@@ -24,6 +25,7 @@ from tiny import (
 import proxima
 from proxima.build import build
 from proxima.core.types import View
+from proxima.experiment.data import generate_for
 from proxima.scenario import from_mapping, load, parse, shipped
 from proxima.track.registry import load_exported
 from proxima.train import checkpoint
@@ -392,16 +394,20 @@ def test_the_trainer_leaves_a_scenario_as_it_is():
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_every_shipped_scenario_runs(name, tmp_path):
-    settings = [*BUDGET, "training.max_steps=256", "evaluation.eval_frequency=1"]
-    scenario = load(name, [*settings, f"output_directory={tmp_path}"])
+def test_every_shipped_scenario_runs(name, workdir):
+    settings = ["training.max_steps=256", "evaluation.eval_frequency=1"]
+    scenario = load(name, [*budget(name), *settings])
+    if scenario.data is not None:
+        generate_for(scenario)
     results = proxima.run_single_experiment(scenario)
     assert results["environment_steps"] == 256
     assert all(math.isfinite(value) for value in results["evaluation"]["returns"])
-    root = tmp_path / name / "runs" / results["run_id"]
-    losses = [row["loss/total"] for row in rows_of(root / "trial_0")]
+    root = workdir / "logs" / name / "runs" / results["run_id"]
+    losses = [
+        value for row in rows_of(root / "trial_0") for key, value in row.items() if "loss/" in key
+    ]
     assert losses and all(isinstance(loss, float) for loss in losses)
-    assert read(tmp_path / name / "summary.json")["trials"] == [results]
+    assert read(workdir / "logs" / name / "summary.json")["trials"] == [results]
 
 
 @pytest.mark.filterwarnings(r"ignore:::(mlflow|alembic|sqlalchemy)(\.|$)")

@@ -22,13 +22,10 @@ from proxima.scenario import Scenario, load
 os.environ.setdefault("NPROC", "1")
 jax.devices()
 
-BUDGET = (
+SMALL = (
     "trials=1",
     "env.num_envs=4",
     "network.hidden=[8]",
-    "algorithm.batch_size=64",
-    "algorithm.minibatch_size=32",
-    "algorithm.epochs_per_update=2",
     "training.max_steps=2000",
     "training.updates_per_chunk=1",
     "evaluation.eval_frequency=50",
@@ -37,6 +34,22 @@ BUDGET = (
     "evaluation.film=false",
     "tracking.enabled=false",
 )
+SIZES = {
+    "ppo": (
+        "algorithm.batch_size=64",
+        "algorithm.minibatch_size=32",
+        "algorithm.epochs_per_update=2",
+    ),
+    "ddpg": (
+        "algorithm.batch_size=16",
+        "algorithm.buffer_size=300",
+        "algorithm.warmup_steps=64",
+        "algorithm.steps_per_update=4",
+        "algorithm.gradient_steps=2",
+    ),
+}
+ROWS = "data.rows=1000"  # enough for the longest window of any scenario's features
+BUDGET = (*SMALL, *SIZES["ppo"])
 # CartPole whose learner also carries running statistics, so that all a learner can hold is there.
 STATISTICS = ("algorithm.normalize_observations=true", "algorithm.normalize_rewards=true")
 TINY = (*BUDGET, *STATISTICS)
@@ -45,6 +58,12 @@ TINY = (*BUDGET, *STATISTICS)
 def tiny(output: Path, *settings: str, name: str = "cartpole") -> Scenario:
     """The small CartPole, its runs below `output`, with further settings."""
     return load(name, [*TINY, f"output_directory={output}", *settings])
+
+
+def budget(name: str) -> tuple[str, ...]:
+    """Settings that make a shipped scenario small, whichever its algorithm, and its data if it has any."""
+    scenario = load(name)
+    return (*SMALL, *SIZES[scenario.algorithm.name], *([ROWS] if scenario.data else []))
 
 
 def flags(*settings: str) -> list[str]:
