@@ -27,6 +27,8 @@ COMMANDS = (
     "evaluate",
     "resume",
     "compare",
+    "generate-data",
+    "peek",
     "report",
     "dashboard",
     "schema",
@@ -60,12 +62,17 @@ def test_help_names_every_command(main):
     [
         (
             "experiment",
-            ["--scenario", "--config", "--trials", "--seed", "--max-steps", "--set", "--no-mlflow"],
+            [
+                *("--scenario", "--config", "--trials", "--seed", "--max-steps", "--set"),
+                *("--generate-data", "--no-mlflow"),
+            ],
         ),
         ("scenarios", ["NAME"]),
         ("evaluate", ["RUN", "--episodes", "--film"]),
         ("resume", ["RUN"]),
         ("compare", ["RUN", "--plot"]),
+        ("generate-data", ["--scenario", "--pattern", "--set", "--name", "--list"]),
+        ("peek", ["DATA", "--plot"]),
         ("report", ["EXPERIMENT", "--out"]),
         ("dashboard", ["--port"]),
         ("schema", ["JSON schema"]),
@@ -75,7 +82,7 @@ def test_help_of_every_command(name, words, main):
     said = main(name, "--help")
     assert said.code == 0
     assert all(word in said.out for word in words)
-    if name in ("experiment", "evaluate", "resume", "compare"):
+    if name not in ("scenarios", "report", "dashboard", "schema"):
         assert "--json" in said.out
 
 
@@ -113,9 +120,35 @@ def test_a_scenario_is_shown_in_full_and_can_be_run_from_that(main, workdir):
     assert from_mapping(parse(said.out, "shown"), "shown") == load("pendulum")
 
 
-def resolve(schema, part):
-    """The schema that a part of it refers to."""
-    return schema["$defs"][part["$ref"].rpartition("/")[2]] if "$ref" in part else part
+def branches(schema, part):
+    """The schemas that a part may follow: those it refers to, or chooses among."""
+    if "$ref" in part:
+        return branches(schema, schema["$defs"][part["$ref"].rpartition("/")[2]])
+    choices = part.get("oneOf", part.get("anyOf"))
+    return (
+        [part] if choices is None else [one for each in choices for one in branches(schema, each)]
+    )
+
+
+def fits(schema, part, value):
+    """Whether a value fits a part of the schema, as far as keys, lists and named choices go."""
+    found = [each for each in branches(schema, part) if fits_one(schema, each, value)]
+    return len(found) == 1 if "oneOf" in part else bool(found)
+
+
+def fits_one(schema, part, value):
+    if isinstance(value, list):
+        return part.get("type") == "array" and all(fits(schema, part["items"], v) for v in value)
+    if not isinstance(value, dict):
+        allowed = [part["const"]] if "const" in part else part.get("enum", [value])
+        return part.get("type") not in ("array", "object") and value in allowed
+    known, others = part.get("properties", {}), part.get("additionalProperties")
+    return (
+        part.get("type") == "object"
+        and value.keys() >= set(part.get("required", []))
+        and (value.keys() <= known.keys() or isinstance(others, dict))
+        and all(fits(schema, known.get(key, others), inner) for key, inner in value.items())
+    )
 
 
 def test_the_schema_knows_every_key_that_shipped_scenarios_use(main):
@@ -124,13 +157,18 @@ def test_the_schema_knows_every_key_that_shipped_scenarios_use(main):
     schema = json.loads(said.out)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert schema["type"] == "object" and schema["additionalProperties"] is False
+    sections = [each for each in schema["$defs"].values() if each["type"] == "object"]
+    assert all(each["additionalProperties"] is False for each in sections)
     for name, path in shipped().items():
-        for key, value in YAML(typ="safe", pure=True).load(path.read_text()).items():
-            assert key in schema["properties"], (name, key)
-            section = resolve(schema, schema["properties"][key])
-            if isinstance(value, dict):
-                assert section["additionalProperties"] is False
-                assert value.keys() <= section["properties"].keys(), (name, key)
+        written = YAML(typ="safe", pure=True).load(path.read_text())
+        for key, value in written.items():
+            assert fits(schema, schema["properties"][key], value), (name, key)
+        for key in ("env", "algorithm"):
+            wrong = written[key] | {"no_such_key": 1}
+            assert not fits(schema, schema["properties"][key], wrong)
+    # an editor that is told of two fitting choices calls the file wrong
+    assert not fits(schema, schema["properties"]["env"], {"backend": "gymnax", "fee": 0.0})
+    assert not fits(schema, schema["properties"]["algorithm"], {"name": "ppo", "tau": 0.1})
     gamma = schema["$defs"]["PPOConfig"]["properties"]["gamma"]
     assert (gamma["minimum"], gamma["maximum"], gamma["default"]) == (0, 1, 0.99)
     assert gamma["description"]

@@ -18,7 +18,15 @@ from pydantic import TypeAdapter, ValidationError
 
 from proxima.core.errors import ProximaError
 from proxima.scenario.checks import FIELD_CHECKS
-from proxima.scenario.tree import KeyPath, Problem, Scenario, dotted, name_choices, section_keys
+from proxima.scenario.tree import (
+    CHOICES,
+    KeyPath,
+    Problem,
+    Scenario,
+    dotted,
+    name_choices,
+    section_keys,
+)
 from proxima.scenario.words import either, present, type_problems
 from proxima.yaml import read_yaml, shown, write_yaml
 
@@ -57,7 +65,12 @@ def dump(scenario: Scenario) -> str:
 def json_schema() -> dict[str, Any]:
     """The JSON schema of a scenario file, for editors."""
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    return dialect | _adapter().json_schema()
+    schema = dialect | _adapter().json_schema()
+    for choice in CHOICES.values():
+        _, *others = dict.fromkeys(choice.classes.values())
+        for kind in others:  # without the key that names them, the first is meant
+            schema["$defs"][kind.__name__]["required"] = [choice.key]
+    return schema
 
 
 def shipped() -> dict[str, Path]:
