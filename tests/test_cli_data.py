@@ -1,12 +1,13 @@
-"""The commands about data as a user types them: generate-data and peek."""
+"""The commands about data as a user types them: generate-data, peek, experiment --generate-data."""
 
 import json
+import re
 
 import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
-from tiny import run_main
+from tiny import budget, flags, run_main
 
 from proxima.domains.trading.synthetic import generate
 from proxima.report.market import price_plot
@@ -73,6 +74,7 @@ MISTAKES = [
     (["generate-data", "--pattern", "gbm", "--name", "a/b"], "no slashes"),
     (["generate-data", "--scenario", "small.yaml", "--name", "x"], "--name: a scenario's data has"),
     (["generate-data", "--scenario", "cartpole"], "cartpole: has no data section"),
+    (["experiment", "--scenario", "cartpole", "--generate-data"], "cartpole: has no data section"),
     (["peek", "cartpole"], "cartpole: has no data section"),
     (["peek", "absent.csv"], "absent.csv: no such file"),
     (["peek", "cartpol"], "did you mean cartpole"),
@@ -86,6 +88,46 @@ def test_a_mistake_is_told_in_words_and_leaves_nothing_behind(arguments, words, 
     assert said.code == 1 and said.out == ""
     assert words in said.err and "Traceback" not in said.err
     assert [path.name for path in workdir.rglob("*") if path.is_file()] == ["small.yaml"]
+
+
+PRICES = "data/raw/synthetic/sine_wave.parquet"
+EXPERIMENT = ["experiment", "--scenario", "sine_wave", *flags(*budget("sine_wave"))]
+EXPERIMENT += ["--max-steps", "256"]
+
+
+def test_an_experiment_writes_its_prices_first_and_says_where(main, workdir):
+    said = main(*EXPERIMENT, "--generate-data")
+    assert said.code == 0, said.err
+    assert f"Prices written to {PRICES}\n" in said.out
+    made = pl.read_parquet(workdir / PRICES)
+    assert made.equals(generate("sine_wave", 1000, 0, {"period": 97.3}))
+    # they are there now; other settings would be other prices, which it writes instead
+    assert main(*EXPERIMENT).code == 0
+    said = main(*EXPERIMENT, "--set", "data.seed=9", "--json")
+    assert said.code == 1 and "was made with seed 0, the scenario says 9" in said.err
+    said = main(*EXPERIMENT, "--set", "data.seed=9", "--json", "--generate-data")
+    assert said.code == 0 and PRICES in said.err and json.loads(said.out)["trading"]
+
+
+def test_an_experiment_without_its_prices_says_what_makes_them(main, workdir):
+    said = main(*EXPERIMENT)
+    assert said.code == 1 and said.out == "" and "Traceback" not in said.err
+    assert f"{PRICES}: no such file" in said.err
+    assert not (workdir / "logs").exists(), "what cannot be built leaves no run behind"
+    told = re.findall(r"`proxima (.+?)`", said.err)
+    assert told == ["generate-data --scenario sine_wave"] and "with --generate-data" in said.err
+    assert main(*told[0].split(), "--set", "data.rows=1000").code == 0
+    assert main(*EXPERIMENT).code == 0
+
+
+def test_a_file_of_ones_own_is_never_generated(main, workdir):
+    generate("gbm", 300, 0).write_parquet("own.parquet")
+    (workdir / "own.yaml").write_text("data: {path: own.parquet}\nenv: {backend: trading}\n")
+    before = (workdir / "own.parquet").read_bytes()
+    said = main("experiment", "--config", "own.yaml", "--generate-data")
+    assert said.code == 1 and "data.pattern: null, so there is nothing to generate" in said.err
+    assert (workdir / "own.parquet").read_bytes() == before
+    assert not (workdir / "data").exists() and not (workdir / "logs").exists()
 
 
 def test_peek_at_a_scenario(main, workdir):

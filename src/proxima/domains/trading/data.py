@@ -169,8 +169,8 @@ def _how_to_make(config: DataConfig, name: str) -> str:
     if config.pattern is None:
         return "set data.path to your OHLCV parquet or CSV, or data.pattern to a synthetic pattern"
     return (
-        f"make it with `proxima generate-data --scenario {name}`, or run the experiment with "
-        "--generate-data"
+        f"make it with `proxima generate-data --scenario {name}` (a scenario of your own: its file), or "
+        "run the experiment with --generate-data"
     )
 
 
