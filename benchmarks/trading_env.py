@@ -9,6 +9,7 @@ observations, rewards and endings of all steps are written to memory, as a rollo
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -22,6 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 import protocol
 import trading_task as task
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from proxima.core.trees import select
 from proxima.domains.trading.config import TradingEnvConfig
@@ -29,11 +32,15 @@ from proxima.domains.trading.env import TradingEnv, trading_env
 from proxima.domains.trading.market import Market
 from proxima.train.devices import use_compilation_cache
 
-KEY = jax.random.key(0)
 MATRIX = 1_000  # assets, and bars of each
 ROWS = (10**4, 10**5, 10**6, 10**7)
 ENVS = (1, 8, 64, 512, 1_024, 4_096, 8_192)
 GROWTH_STEPS = 128
+
+
+def key() -> jax.Array:
+    """Any key: nothing here is random but where an episode starts."""
+    return jax.random.key(0)
 
 
 def market_of(prices: np.ndarray, features: np.ndarray) -> Market:
@@ -53,7 +60,7 @@ def rollout(env: TradingEnv, state: Any, actions: jax.Array, reset_keys: jax.Arr
     resets = jax.vmap(env.reset)(reset_keys)
 
     def step(state, action):
-        state, result = jax.vmap(env.step, (0, 0, None))(state, action, KEY)
+        state, result = jax.vmap(env.step, (0, 0, None))(state, action, key())
         ended = result.terminated | result.truncated
         state, obs = select(ended, resets, (state, result.obs))
         return state, (obs, result.reward, ended)
@@ -75,8 +82,8 @@ def agreement() -> list[float]:
         market = market_of(prices, task.features(len(prices)))
         env = trading_env(market, settings(task.WIDE_POSITIONS), training=False)
         actions = jnp.asarray([task.WIDE_POSITIONS.index(target) for target in targets])
-        state, _ = env.reset(KEY)
-        _, steps = jax.lax.scan(lambda state, a, env=env: env.step(state, a, KEY), state, actions)
+        state, _ = env.reset(key())
+        _, steps = jax.lax.scan(lambda state, a, env=env: env.step(state, a, key()), state, actions)
         values.append(float(np.exp(np.asarray(steps.reward, np.float64).sum())))
     return values
 
@@ -86,7 +93,7 @@ def prepare(envs: int, steps: int, updates: int) -> protocol.Run:
     market = market_of(task.prices(steps + 1), task.features(steps + 1))
     env = trading_env(market, settings(task.POSITIONS), training=False)
     actions = jnp.asarray(task.action_indices((steps, envs)), jnp.int32)
-    keys = jax.random.split(KEY, envs)
+    keys = jax.random.split(key(), envs)
     state, _ = jax.vmap(env.reset)(keys)
     values = agreement()
     jax.block_until_ready(rollout(env, state, actions, keys))
@@ -113,7 +120,11 @@ def prepare_matrix() -> protocol.Run:
         trading_env(market_of(row, seen), config, training=False)
         for row, seen in zip(prices, moves, strict=True)
     ]
-    matrix = [jnp.stack(arrays) for arrays in zip(*map(price_arrays, envs), strict=True)]
+    cores = jax.make_mesh((len(jax.devices()),), ("assets",))
+    matrix = [
+        jax.device_put(jnp.stack(arrays), NamedSharding(cores, P("assets")))
+        for arrays in zip(*map(price_arrays, envs), strict=True)
+    ]
 
     def log_value(*arrays: jax.Array) -> jax.Array:
         env = eqx.tree_at(price_arrays, envs[0], arrays)  # costs are the same for all
@@ -121,13 +132,21 @@ def prepare_matrix() -> protocol.Run:
         def step(carry, _):
             state, obs, value = carry
             action = jnp.int32(obs[0]) + 1  # rose: long; fell: short
-            state, result = env.step(state, action, KEY)
+            state, result = env.step(state, action, key())
             return (state, result.obs, value + result.reward), None
 
-        start = (*env.reset(KEY), jnp.zeros(()))
+        start = (*env.reset(key()), jnp.zeros(()))
         return jax.lax.scan(step, start, length=MATRIX)[0][2]
 
-    log_values = jax.jit(jax.vmap(log_value))
+    log_values = jax.jit(
+        jax.shard_map(
+            jax.vmap(log_value),
+            mesh=cores,
+            in_specs=P("assets"),
+            out_specs=P("assets"),
+            check_vma=False,
+        )
+    )
     jax.block_until_ready(log_values(*matrix))
     return lambda: protocol.measurement(MATRIX * MATRIX, timed(lambda: log_values(*matrix)))
 
@@ -142,7 +161,7 @@ def growth(rows: int, envs: int) -> dict[str, Any]:
     market = market_of(task.prices(rows), task.features(rows))
     env = trading_env(market, settings(task.POSITIONS), training=True)
     actions = jnp.asarray(task.action_indices((GROWTH_STEPS, envs)), jnp.int32)
-    keys = jax.random.split(KEY, envs)
+    keys = jax.random.split(key(), envs)
     state, _ = jax.vmap(env.reset)(keys)
     jax.block_until_ready(rollout(env, state, actions, keys))
     repeats = max(1, 2_000_000 // (envs * GROWTH_STEPS))
@@ -161,6 +180,8 @@ def main() -> None:
     parser.add_argument("--growth", action="store_true", help="cost against rows and environments")
     options = parser.parse_args()
     use_compilation_cache()
+    if options.matrix:  # the assets are spread over the cores, as trials are in training
+        jax.config.update("jax_num_cpu_devices", os.cpu_count())
     if options.growth:
         for rows, envs in [(rows, 1_024) for rows in ROWS] + [(10**4, envs) for envs in ENVS]:
             print(json.dumps(growth(rows, envs)), flush=True)
