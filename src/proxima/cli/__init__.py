@@ -157,7 +157,8 @@ def peek(
 @app.command()
 def report(
     run: Annotated[
-        str, typer.Argument(metavar="EXPERIMENT", help="An experiment (its latest run) or a run id.")
+        str,
+        typer.Argument(metavar="EXPERIMENT", help="An experiment (its latest run) or a run id."),
     ],
     out: Annotated[
         Path | None, typer.Option(help="Where to write it; default: report.html in the run.")
