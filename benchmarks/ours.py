@@ -17,6 +17,7 @@ import protocol
 
 import proxima
 from proxima.build import build, settings
+from proxima.scenario import Scenario
 from proxima.train.devices import prepare_host, use_compilation_cache
 from proxima.train.loop import Observer, fresh_progress, train
 
@@ -45,6 +46,12 @@ def prepare(envs: int, steps: int, updates: int, trials: int, host: bool) -> pro
             "checkpoint.frequency": 10**9,
         },
     )
+    return training_run(scenario)
+
+
+def training_run(scenario: Scenario) -> protocol.Run:
+    """A compiled training run of the scenario without evaluations, each time with new seeds."""
+    trials = scenario.trials
     prepare_host(trials, scenario.training.threads)
     use_compilation_cache()
     program = build(scenario).program

@@ -1,4 +1,6 @@
-"""What both trading environments are asked to do: the same prices, features, targets and costs."""
+"""What both are asked to do on a trading environment: the same prices, features, costs and settings."""
+
+from pathlib import Path
 
 import numpy as np
 
@@ -9,6 +11,21 @@ FEATURES = 5
 GOLDEN_PRICES = np.array([100.0, 102, 101, 105, 103, 99, 98, 100])
 GOLDEN_TARGETS = np.array([1.0, 1, -1, -1, 0.5, 2, 2])
 AGREEMENT_RUNS = 5
+
+# PPO on prices and features that ours_trading.py --write hands over.
+HANDED_OVER = Path(__file__).resolve().parent.parent / ".peers" / "trading.npz"
+EPISODE = 200  # bars, from a random start
+FIXED_PATH = 1_000  # bars on which both environments must agree
+HIDDEN = (64, 64)
+MINIBATCHES = 4
+EPOCHS = 4
+LEARNING_RATE = 3e-4
+GAMMA = 0.99
+LAMBDA = 0.95
+ENTROPY = 0.01
+CLIP = 0.2
+VALUE_COEFFICIENT = 0.5
+MAX_GRADIENT_NORM = 0.5
 
 
 def prices(rows: int) -> np.ndarray:
