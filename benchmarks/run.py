@@ -103,6 +103,22 @@ LINES = {
         ("ours_trading.py", "--write"),
         60_000,
     ),
+    "ddpg_sb3": Line(
+        "DDPG on Pendulum, 256-256, batch 256, an update per step",
+        ("--updates", "1000"),
+        "sb3",
+        ("sb3_ddpg.py", "--updates", "500"),
+        3.0,
+        "ours_ddpg.py",
+    ),
+    "ddpg_sbx": Line(
+        "DDPG on Pendulum, 256-256, batch 256, an update per step",
+        ("--updates", "1000"),
+        "sbx",
+        ("sbx_ddpg.py", "--updates", "800"),
+        1.5,
+        "ours_ddpg.py",
+    ),
 }
 
 

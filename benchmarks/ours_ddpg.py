@@ -1,0 +1,97 @@
+"""Proxima's DDPG and TD3 on Pendulum-v1: environment steps per second of the whole training loop.
+
+    python benchmarks/ours_ddpg.py --updates 1000
+    python benchmarks/ours_ddpg.py --updates 1000 --td3
+    python benchmarks/ours_ddpg.py --updates 1000 --threads 1
+    python benchmarks/ours_ddpg.py --updates 1000 --hidden 64 --trials 4    the sum of four trials
+
+One environment, one gradient step of 256 samples per environment step, an actor and a critic (TD3: two)
+of 256-256 ReLU. The loop is the one a scenario runs (chunks, metrics read once per chunk), with no
+evaluation, as the rivals have none here, and no files. The steps counted are those with a gradient step;
+the warm-up's 256 are not.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "peers"))
+import protocol
+
+import proxima
+from proxima.build import build, settings
+from proxima.train.devices import prepare_host, use_compilation_cache
+from proxima.train.loop import Observer, fresh_progress, train
+
+BATCH = 256
+
+
+def prepare(
+    updates: int, trials: int, threads: int, hidden: int, buffer: int, td3: bool
+) -> protocol.Run:
+    """A compiled training run of `trials` trials, each time with new seeds."""
+    steps = BATCH + updates
+    scenario = proxima.load(
+        "pendulum_td3" if td3 else "pendulum_ddpg",
+        {
+            "trials": trials,
+            "network.hidden": [hidden, hidden],
+            "algorithm.batch_size": BATCH,
+            "algorithm.buffer_size": buffer,
+            "algorithm.warmup_steps": BATCH,
+            "training.max_steps": steps,
+            "training.threads": threads,
+            "training.updates_per_chunk": max(1, steps // 5),
+            "evaluation.eval_frequency": 10**9,
+            "evaluation.eval_episodes": 1,
+            "checkpoint.frequency": 10**9,
+        },
+    )
+    prepare_host(trials, threads)
+    use_compilation_cache()
+    program = build(scenario).program
+    observer = Observer(chunk=lambda report: None, interrupted=lambda: False)
+    # The closing evaluation of a run is not what is measured here.
+    silent = program._replace(evaluate=lambda learners, policy, episodes: _nothing(trials))
+    runs = 0
+
+    def run() -> dict[str, float]:
+        nonlocal runs
+        runs += 1
+        states = program.init([1_000 * runs + k for k in range(trials)])
+        states = program.prepare(states, 1)
+        start = time.perf_counter()
+        _, progress = train(silent, states, fresh_progress(trials), settings(scenario), observer)
+        seconds = time.perf_counter() - start
+        done = sum(book.steps for book in progress.books)
+        return protocol.measurement(done - trials * BATCH, seconds)
+
+    run()
+    return run
+
+
+def _nothing(trials: int):
+    import numpy as np
+
+    from proxima.train.program import Evaluation
+
+    return Evaluation(np.zeros((trials, 1)), np.zeros((trials, 1)))
+
+
+def main() -> None:
+    """Times what the command line asks for."""
+    parser = protocol.arguments("Proxima DDPG on Pendulum-v1", envs=1, updates=1_000)
+    parser.add_argument("--trials", type=protocol.positive, default=1, help="trials side by side")
+    parser.add_argument("--threads", type=protocol.positive, default=1, help="training.threads")
+    parser.add_argument(
+        "--hidden", type=protocol.positive, default=256, help="width of both layers"
+    )
+    parser.add_argument("--buffer", type=protocol.positive, default=100_000, help="buffer_size")
+    parser.add_argument("--td3", action="store_true", help="TD3 instead")
+    options = parser.parse_args()
+    sizes = (options.updates, options.trials, options.threads, options.hidden, options.buffer)
+    protocol.speak(lambda: prepare(*sizes, options.td3), options.repeat, options.serve)
+
+
+if __name__ == "__main__":
+    main()

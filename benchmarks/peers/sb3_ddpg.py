@@ -1,0 +1,80 @@
+"""Stable-Baselines3's DDPG and TD3 on Gymnasium's Pendulum-v1: environment steps per second.
+
+    python benchmarks/peers/sb3_ddpg.py --updates 1000
+    python benchmarks/peers/sb3_ddpg.py --updates 1000 --td3
+
+Same work as ours: one environment, one gradient step per environment step; batches of 256 drawn
+uniformly from a buffer; an actor and a critic (TD3: two) of 256-256 ReLU, targets of both, soft updates;
+an Adam each; bootstrapping at truncation; Gaussian noise on the actions; float32; losses recorded.
+
+What differs: the environment is a Python object; losses are means kept in Python, written nowhere.
+The steps counted are those with a gradient step: the warm-up is over before the clock starts.
+
+Torch runs with one thread or two, whichever a short trial of both in the warm-up finds quicker;
+every answer says which.
+"""
+
+import time
+from typing import Any
+
+import protocol
+import venvs
+from sb3_ppo import quickest
+
+BATCH = 256
+TRIAL_STEPS = 150
+
+
+def prepare(steps: int, td3: bool) -> protocol.Run:
+    """A run of `steps` steps more of one model, which is past its warm-up."""
+    import numpy as np
+    import torch
+    from stable_baselines3 import DDPG, TD3
+    from stable_baselines3.common.noise import NormalActionNoise
+
+    model = (TD3 if td3 else DDPG)(
+        "MlpPolicy",
+        "Pendulum-v1",
+        learning_rate=1e-3,
+        buffer_size=100_000,
+        learning_starts=BATCH,
+        batch_size=BATCH,
+        train_freq=1,
+        gradient_steps=1,
+        action_noise=NormalActionNoise(np.zeros(1), np.full(1, 0.1)),
+        policy_kwargs={"net_arch": [256, 256], "activation_fn": torch.nn.ReLU},
+        device="cpu",
+        seed=0,
+    )
+    model.learn(BATCH)
+
+    def learn(steps: int, threads: int) -> float:
+        torch.set_num_threads(threads)
+        before = model.num_timesteps
+        start = time.perf_counter()
+        model.learn(steps, reset_num_timesteps=False)
+        seconds = time.perf_counter() - start
+        if model.num_timesteps - before != steps:
+            raise SystemExit(f"SB3 made {model.num_timesteps - before} steps, not {steps}")
+        return seconds
+
+    learn(TRIAL_STEPS, 1)
+    threads = quickest(lambda threads: learn(TRIAL_STEPS, threads))
+
+    def run() -> dict[str, Any]:
+        return protocol.measurement(steps, learn(steps, threads)) | {"threads": threads}
+
+    return run
+
+
+def main() -> None:
+    """Times what the command line asks for."""
+    parser = protocol.arguments("Stable-Baselines3 DDPG on Pendulum-v1", envs=1, updates=1_000)
+    parser.add_argument("--td3", action="store_true", help="TD3 instead")
+    options = parser.parse_args()
+    venvs.enter("sb3")
+    protocol.speak(lambda: prepare(options.updates, options.td3), options.repeat, options.serve)
+
+
+if __name__ == "__main__":
+    main()
