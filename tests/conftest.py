@@ -1,5 +1,7 @@
 """Settings for every test: strict shapes, several host devices, compiled programs kept between runs."""
 
+import gc
+
 import jax
 import pytest
 
@@ -10,6 +12,14 @@ jax.config.update("jax_num_cpu_devices", 4)
 jax.config.update("jax_cpu_enable_async_dispatch", False)  # as train/devices.py has it
 use_compilation_cache()
 jax.devices()  # starts JAX now, so that no run of a test asks for another number of devices
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_programs():
+    """Drop a file's compiled programs: each maps memory, and thousands in one process end it."""
+    yield
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture
