@@ -196,7 +196,7 @@ class DDPG(eqx.Module):
         spaces = (self.observation_space, self.action_space)
         numbers = flat_size(self.action_space)
         width = 2 * flat_size(self.observation_space) + numbers + 2
-        sample = jnp.zeros(self.observation_space.shape)
+        obs = jnp.zeros(self.observation_space.shape)
         zero = jnp.zeros((), jnp.int32)
         return Learner(
             nets=Nets(
@@ -207,7 +207,7 @@ class DDPG(eqx.Module):
             replay=empty(self.buffer_size, width),
             steps=zero,
             hyper=self.hyper,
-            obs_moments=first_moments(sample) if self.normalize_observations else None,
+            obs_moments=first_moments(obs) if self.normalize_observations else None,
             ou_path=PerEnv(jnp.zeros((self.num_envs, numbers))) if self._follows_path else None,
         )
 
@@ -326,10 +326,8 @@ class DDPG(eqx.Module):
         """The critics' mean losses in sum; also Q of the first, and how far it is off on average."""
         values = critic(batch.obs, to_units(self.action_space, batch.action))
         errors = [LOSSES[self.critic_loss](value, target) for value in values]
-        return jnp.mean(sum(errors[1:], errors[0])), (
-            values[0],
-            jnp.mean(jnp.abs(values[0] - target)),
-        )
+        td_error = jnp.mean(jnp.abs(values[0] - target))
+        return jnp.mean(sum(errors[1:], errors[0])), (values[0], td_error)
 
     def _delayed_step(
         self, before: tuple[Trained, Trained, Array], given: tuple[Hyper, Sample]
