@@ -96,3 +96,18 @@ def test_a_compiled_loop_writes_the_buffer_in_place(trials):
     program = jax.jit(function, donate_argnums=0).lower(replay, key).compile()
     needed = program.memory_analysis().temp_size_in_bytes
     assert needed < replay.rows.nbytes / 10
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_single_update_of_one_trial_writes_in_place_too(count):
+    """As on the host: the trial axis comes off and on again, and the buffer is read once written."""
+
+    def update(replays, rows, key):
+        replay = jax.tree.map(lambda leaf: leaf[0], replays)
+        replay = add(replay, rows, jnp.ones(count, bool))
+        return jax.tree.map(lambda leaf: leaf[None], replay), sample(replay, key, 8)
+
+    replays = jax.tree.map(lambda leaf: leaf[None], empty(100_000, WIDTH))
+    arguments = (replays, jnp.ones((count, WIDTH)), jax.random.key(0))
+    program = jax.jit(update, donate_argnums=0).lower(*arguments).compile()
+    assert program.memory_analysis().temp_size_in_bytes < replays.rows.nbytes / 10

@@ -37,6 +37,10 @@ def add(replay: Replay, rows: Array, mask: Array) -> Replay:
     count = jnp.sum(mask, dtype=jnp.int32)
     kept = mask & (place >= count - capacity)  # no place is written twice
     index = jnp.where(kept, (replay.position + place) % capacity, capacity)
+    if len(rows) == 1:
+        # A scatter of one row becomes an update that XLA repeats for each reader, on copies of the
+        # whole buffer; a second row that goes nowhere keeps it a scatter, which writes in place.
+        rows, index = jnp.tile(rows, (2, 1)), jnp.append(index, capacity)
     return Replay(
         rows=replay.rows.at[index].set(rows, mode="drop"),
         position=(replay.position + count) % capacity,

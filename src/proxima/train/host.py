@@ -95,16 +95,17 @@ class Training:
         self._follow(jax.device_get(states.actors), active)
         before = _copy(states)
         learner, actors, key = states
-        going: Array = jnp.asarray(active)  # a trial that broke down acts on with its last good net
+        policy = _copy(self._agent.policy(learner))
+        going: Array = jnp.asarray(active)
         metrics, seconds = [], np.zeros(3)
         for _ in range(updates):
             begun = time.perf_counter()
             key, shuffle, noise = _begin(self._agent, learner, key, active, self._shape)
-            explore = explorer(self._agent, learner)
+            explore = explorer(self._agent, policy)
             rollout, stepping = self._collect(explore, jax.device_get(noise))
             collected = time.perf_counter()
-            learner, actors, sums, going = _update(
-                self._agent, learner, actors, rollout, shuffle, going
+            learner, policy, actors, sums, going = _update(
+                self._agent, learner, policy, actors, rollout, shuffle, going
             )
             metrics.append(sums)
             # The next rollout overwrites the arrays that this update reads.
@@ -113,7 +114,7 @@ class Training:
             seconds += stepping, collected - begun - stepping, learnt - collected
         states = TrainState(learner, actors, key)
         rows, going = jax.device_get((metrics, going))
-        if not going[active].all():
+        if not going.all():
             states = _select(going, states, before)
         totals = {name: np.sum([row[name] for row in rows], axis=0) for name in rows[0]}
         names = ("time/env", "time/act", "time/learn")
@@ -127,17 +128,17 @@ class Training:
         none = np.zeros(len(states.actors.steps), bool)
         obs = zeros(self.pool.observation_space, self.pool.num_envs)
         _, shuffle, noise = _begin(self._agent, states.learner, states.key, none, self._shape)
-        explore = explorer(self._agent, states.learner)
+        learner = _copy(states.learner)  # the update gives its own up
+        policy = self._agent.policy(states.learner)
+        explore = explorer(self._agent, policy)
         first = jax.tree.map(itemgetter(0), jax.device_get(noise))
         action, aux = jax.device_get(explore(obs, first))
         number, flag = np.zeros(len(obs), np.float32), np.zeros(len(obs), bool)
         row = (obs, action, number, obs, flag, flag, flag, aux)
         self._write(0, row)
         rollout, active = self._rollout(row), jnp.asarray(none)
-        learner, actors, _, _ = _update(
-            self._agent, states.learner, states.actors, rollout, shuffle, active
-        )
-        return states._replace(learner=learner, actors=actors)
+        _update(self._agent, learner, policy, states.actors, rollout, shuffle, active)
+        return states
 
     def _follow(self, actors: HostActors, active: np.ndarray) -> None:
         """Resets every environment, unless the pool stands where the active trials left it."""
@@ -237,8 +238,8 @@ def _begin(
 
 
 @jax.jit
-def _copy(states: TrainState) -> TrainState:
-    return jax.tree.map(jnp.copy, states)
+def _copy(tree: PyTree) -> PyTree:
+    return jax.tree.map(jnp.copy, tree)
 
 
 _select = jax.jit(select)
@@ -248,14 +249,16 @@ _select = jax.jit(select)
 def _update(
     agent: Agent,
     learner: PyTree,
+    policy: PyTree,
     actors: HostActors,
     rollout: Transition,
     shuffle: Array,
     active: Array,
-) -> tuple[PyTree, HostActors, dict[str, Array], Array]:
+) -> tuple[PyTree, PyTree, HostActors, dict[str, Array], Array]:
     """All trials learn from their part of the rollout; also which ones still may.
 
-    Trials that are not active, or whose loss or gradient is not finite, come back as they were.
+    Trials that are not active, or whose loss or gradient is not finite, keep the policy they acted with.
+    Their learners are of no more use: keeping the old ones here would copy every replay buffer.
     """
     steps = rollout.reward.shape[0]
 
@@ -273,6 +276,6 @@ def _update(
     by_trial = jax.tree.map(
         lambda leaf: leaf.reshape(steps, len(active), -1, *leaf.shape[2:]).swapaxes(0, 1), rollout
     )
-    after, sums = over_trials(one, (learner, actors, by_trial, shuffle))
+    (learner, actors), sums = over_trials(one, (learner, actors, by_trial, shuffle))
     active = active & all_finite(sums)
-    return *select(active, after, (learner, actors)), sums, active
+    return learner, select(active, agent.policy(learner), policy), actors, sums, active

@@ -18,14 +18,14 @@ from proxima.train.chunk import over_trials
 Act = Callable[[np.ndarray, PyTree], PyTree]  # a pool's observations, noise → what was chosen
 
 
-def explorer(agent: Agent, learners: PyTree) -> Act:
+def explorer(agent: Agent, policies: PyTree) -> Act:
     """The function that gives exploring actions, and what the algorithm wants back of them."""
-    return _acting(_explore, agent, learners)
+    return _acting(_explore, agent, policies)
 
 
-def exploiter(agent: Agent, learners: PyTree) -> Act:
+def exploiter(agent: Agent, policies: PyTree) -> Act:
     """The function that gives greedy actions; it needs no noise."""
-    return _acting(_exploit, agent, learners)
+    return _acting(_exploit, agent, policies)
 
 
 def zeros(space: Space, count: int) -> np.ndarray:
@@ -34,17 +34,17 @@ def zeros(space: Space, count: int) -> np.ndarray:
     return np.zeros((count, *space.shape), dtype)
 
 
-def _explore(agent: Agent, learner: PyTree, obs: Array, noise: PyTree) -> PyTree:
-    return agent.explore(learner, View(obs), noise)
+def _explore(agent: Agent, policy: PyTree, obs: Array, noise: PyTree) -> PyTree:
+    return agent.explore(policy, View(obs), noise)
 
 
-def _exploit(agent: Agent, learner: PyTree, obs: Array, noise: PyTree) -> PyTree:
-    return agent.exploit(learner, View(obs))
+def _exploit(agent: Agent, policy: PyTree, obs: Array, noise: PyTree) -> PyTree:
+    return agent.exploit(policy, View(obs))
 
 
-def _acting(choose: Callable, agent: Agent, learners: PyTree) -> Act:
-    """The compiled function with the agent and what acting needs of the learners filled in."""
-    leaves, structure = jax.tree.flatten((agent, agent.policy(learners)))
+def _acting(choose: Callable, agent: Agent, policies: PyTree) -> Act:
+    """The compiled function with the agent and the policies of its learners filled in."""
+    leaves, structure = jax.tree.flatten((agent, policies))
     return partial(_compiled(choose, structure), leaves)
 
 
@@ -57,10 +57,10 @@ def _compiled(choose: Callable, structure) -> Callable:
 
     @jax.jit
     def act(leaves: list[Array], obs: Array, noise: PyTree) -> PyTree:
-        agent, learners = jax.tree.unflatten(structure, leaves)
-        trials = jax.tree.leaves(learners)[0].shape[0]
+        agent, policies = jax.tree.unflatten(structure, leaves)
+        trials = jax.tree.leaves(policies)[0].shape[0]
         by_trial = obs.reshape(trials, -1, *obs.shape[1:])
-        chosen = over_trials(lambda row: choose(agent, *row), (learners, by_trial, noise))
+        chosen = over_trials(lambda row: choose(agent, *row), (policies, by_trial, noise))
         return jax.tree.map(lambda rows: rows.reshape(-1, *rows.shape[2:]), chosen)
 
     return act

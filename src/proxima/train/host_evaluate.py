@@ -46,7 +46,7 @@ class Evaluator:
     def prepare(self, learners: PyTree, episodes: int, observation_space: Space) -> None:
         """Compiles what a greedy evaluation needs."""
         obs = zeros(observation_space, _count(learners) * _width(episodes))
-        exploiter(self._agent, learners)(obs, None)
+        exploiter(self._agent, self._agent.policy(learners))(obs, None)
 
     def evaluate(self, learners: PyTree, policy: Policy, episodes: int) -> Evaluation:
         """Returns and lengths, (trials, episodes): in a round every environment plays one episode."""
@@ -74,7 +74,8 @@ class Evaluator:
         pool = self._make_pool(1, True)
         alone = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], learner)
         try:
-            return _record(pool, exploiter(self._agent, alone), self._episode_seed(0))
+            act = exploiter(self._agent, self._agent.policy(alone))
+            return _record(pool, act, self._episode_seed(0))
         finally:
             pool.close()
 
@@ -106,10 +107,10 @@ def _width(episodes: int) -> int:
 def _policy(agent: Agent, learners: PyTree, policy: Policy) -> Act:
     """The function (obs, noise) → actions of a whole pool."""
     if policy == "greedy":
-        return exploiter(agent, learners)
+        return exploiter(agent, agent.policy(learners))
     if policy == "random":
         return lambda obs, noise: noise[0]  # the actions themselves, of the one trial that plays
-    explore = explorer(agent, learners)
+    explore = explorer(agent, agent.policy(learners))
     return lambda obs, noise: explore(obs, noise)[0]
 
 
