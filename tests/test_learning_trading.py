@@ -43,7 +43,7 @@ def test_nothing_is_earned_on_a_random_walk(workdir):
     judged, earned, others = learn("random_walk")
     assert earned["low"] <= 0
     for split in ("validation", "test"):
-        assert judged["score"][split]["model"]["iqm"] is None, "to stay out is the best there is"
+        assert judged["score"][split]["model"] is None, "to stay out is the best there is"
     assert others["model"]["log_return"] == 0
     assert judged["score"]["test"]["foresight"]["high"] < 0.5
     assert judged["alarms"] == []

@@ -101,7 +101,7 @@ def trading_summary(results, references):
     return {
         "references": {"splits": dict.fromkeys(SPLITS, known)},
         "aggregate": dict.fromkeys(SPLITS, over_trials(results, "agent")),
-        "score": dict.fromkeys(SPLITS, over_trials(results, "score")),
+        "score": dict.fromkeys(SPLITS, over_trials(results, "score") | {"model": None}),
         "chosen_trial": 1,
         "deflated_sharpe": 0.61,
         "alarms": [],

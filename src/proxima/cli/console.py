@@ -178,6 +178,6 @@ def _beside(trading: dict[str, Any]) -> str:
         if references[key] is None:
             continue
         told += f"; {name} {shown(references[key]['log_return'])}"
-        if key in scores and scores[key]["iqm"] is not None:
+        if scores.get(key) is not None:
             told += f" (score {scores[key]['iqm']:.2f})"
     return told

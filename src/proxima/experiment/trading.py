@@ -42,7 +42,7 @@ def judge(
     return judged, {
         "references": references,
         "aggregate": {split: _aggregate(judged, split, "agent") for split in SPLITS},
-        "score": {split: _aggregate(judged, split, "score") for split in SPLITS},
+        "score": {split: _scores(judged, split) for split in SPLITS},
         "chosen_trial": chosen_trial,
         "deflated_sharpe": assess.deflated(
             market.prepared,
@@ -83,6 +83,15 @@ def _aggregate(judged: list[dict[str, Any]], split: str, part: str) -> dict[str,
     return {
         name: statistics.aggregate([np.nan if row[name] is None else row[name] for row in rows])
         for name in rows[0]
+    }
+
+
+def _scores(judged: list[dict[str, Any]], split: str) -> dict[str, Any]:
+    """The same of the scores; null where there is none, which is no failure of any trial."""
+    rows = [trial["splits"][split]["score"] for trial in judged]
+    return {
+        oracle: None if all(row[oracle] is None for row in rows) else found
+        for oracle, found in _aggregate(judged, split, "score").items()
     }
 
 

@@ -55,13 +55,10 @@ def sentence(summary: Mapping[str, Any]) -> list[Content]:
 def key_figures(summary: Mapping[str, Any]) -> list[tuple[str, Content]]:
     """The few numbers at the top, with their names."""
     test = summary["trading"]["aggregate"]["test"]
-    scores, chosen = summary["trading"]["score"]["test"], summary["trading"]["chosen_trial"]
-    cards: list[tuple[str, Content]] = [
-        ("Log return", between("log_return", test["log_return"])),
-        ("Score, perfect foresight", between("score", scores["foresight"])),
-    ]
-    if scores["model"]["iqm"] is not None:
-        cards.append(("Score, model-optimal", between("score", scores["model"])))
+    chosen = summary["trading"]["chosen_trial"]
+    cards: list[tuple[str, Content]] = [("Log return", between("log_return", test["log_return"]))]
+    for oracle, found in _scores(summary, "test", ("foresight", "model")).items():
+        cards.append((f"Score, {_LOWER[oracle]}", between("score", found)))
     deflated = summary["trading"]["deflated_sharpe"]
     return [
         *cards,
@@ -187,14 +184,22 @@ def _metric_table(summary: Mapping[str, Any], split: str) -> Markup:
         {"log_return": _value(known, name)} if name == "random" else known[name] for name in names
     ]
     rows = metric_rows(summary["trading"]["aggregate"][split], sheets)
-    for oracle in ("model", "foresight"):
-        found = summary["trading"]["score"][split][oracle]
-        if found["iqm"] is not None:
-            line: list[Content] = [f"Score, {_LOWER[oracle]}", between("score", found)]
-            rows.append(line + [""] * len(names))
+    for oracle, found in _scores(summary, split, ("model", "foresight")).items():
+        line: list[Content] = [f"Score, {_LOWER[oracle]}", between("score", found)]
+        rows.append(line + [""] * len(names))
     head = ["", "Agent", *(COLUMNS[name] for name in names)]
     note = tag("p.note", _how_to_read(len(summary["trials"]), known["random"]["log_return"]))
     return join([table(head, rows, "metrics"), note])
+
+
+def _scores(summary: Mapping[str, Any], split: str, oracles: Sequence[str]) -> dict[str, Any]:
+    """The scores there are on a split: an oracle that cannot be had, or earns nothing, gives none."""
+    found = summary["trading"]["score"][split]
+    return {
+        oracle: found[oracle]
+        for oracle in oracles
+        if found[oracle] is not None and found[oracle]["iqm"] is not None
+    }
 
 
 def _how_to_read(trials: int, random: Mapping[str, Any]) -> str:
