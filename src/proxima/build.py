@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from proxima.algorithms.ddpg import DDPGConfig, check_actions, check_network, ddpg
 from proxima.algorithms.ppo import PPOConfig, ppo
 from proxima.core.errors import ProximaError
-from proxima.core.spaces import Box, Discrete, Space
+from proxima.core.spaces import Box, Fields, ObservationSpace, Space, is_discrete
 from proxima.core.types import Agent, Env, PyTree
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
@@ -31,7 +31,7 @@ class Built(NamedTuple):
 
     agent: Agent
     program: Program
-    observation_space: Box
+    observation_space: ObservationSpace
     action_space: Space
     layout: Layout
     market: Market | None = None  # of trading scenarios
@@ -70,7 +70,7 @@ def total_updates(scenario: Scenario) -> int | None:
     return -(-scenario.training.max_steps // (rollout_steps(scenario) * scenario.env.num_envs))
 
 
-def _agent(scenario: Scenario, spaces: tuple[Box, Space], axis: str | None) -> Agent:
+def _agent(scenario: Scenario, spaces: tuple[ObservationSpace, Space], axis: str | None) -> Agent:
     config, (_, action_space) = scenario.algorithm, spaces
     if isinstance(config, DDPGConfig):
         check_actions(action_space, scenario.env.name)
@@ -89,7 +89,7 @@ def _agent(scenario: Scenario, spaces: tuple[Box, Space], axis: str | None) -> A
 
 def check_distribution(network: NetworkConfig, space: Space, env_name: str) -> None:
     """An error in words where the distribution does not fit the actions."""
-    kind, discrete = network.distribution, isinstance(space, Discrete)
+    kind, discrete = network.distribution, is_discrete(space)
     if kind == "tanh_normal" and isinstance(space, Box) and not space.bounded:
         raise ProximaError(
             f"network.distribution: tanh_normal needs bounded actions, {env_name}'s are not; use normal"
@@ -112,12 +112,11 @@ def _build_compiled(
 
     layout = _layout(scenario)
     axis = DATA if layout.data_devices > 1 else None
-    observation_space = env.observation_space
-    assert isinstance(observation_space, Box)
-    agent = _agent(scenario, (observation_space, env.action_space), axis)
+    spaces = env.observation_space, env.action_space
+    agent = _agent(scenario, spaces, axis)
     collector = Collector(env, scenario.env.num_envs, rollout_steps(scenario), axis)
     program = compiled_program(agent, collector, layout, scenario.seed, evaluation_env, closing_env)
-    return Built(agent, program, observation_space, env.action_space, layout)
+    return Built(agent, program, *spaces, layout)
 
 
 def _layout(scenario: Scenario) -> Layout:
@@ -164,7 +163,7 @@ def _build_host(scenario: Scenario, config: EnvConfig) -> Built:
     from proxima.train.host import host_program
 
     observation_space, action_space = spaces(config)
-    if not isinstance(observation_space, Box):
+    if not isinstance(observation_space, Box | Fields):
         raise ProximaError(
             f"env.name: {config.name} observes single integers and the nets take arrays; "
             "wrap it with gymnasium.wrappers.FlattenObservation and register it under a new name"
@@ -187,14 +186,21 @@ def describe_policy(scenario: Scenario, built: Built) -> dict[str, Any]:
         "scenario": scenario.name,
         "algorithm": scenario.algorithm.name,
         "env": scenario.env.name,
-        "observation_space": built.observation_space._asdict(),
-        "action_space": built.action_space._asdict(),
+        "observation_space": describe_space(built.observation_space),
+        "action_space": describe_space(built.action_space),
         "network": {
             "hidden": list(scenario.network.hidden),
             "activation": scenario.network.activation,
         },
         "normalize_observations": scenario.algorithm.normalize_observations,
     }
+
+
+def describe_space(space: ObservationSpace | Space) -> dict[str, Any]:
+    """A space as JSON holds it."""
+    if isinstance(space, Fields):
+        return {name: each._asdict() for name, each in space.items()}
+    return space._asdict()
 
 
 def policy_function(built: Built, learner: PyTree) -> tuple[Any, dict[str, Any]]:

@@ -34,7 +34,8 @@ def greedy(weights, observations):
 @pytest.fixture
 def policy(tmp_path: Path) -> Path:
     directory = tmp_path / "trial_0" / "policy"
-    export_policy(greedy, WEIGHTS, (4,), np.float32, {"environment": "CartPole-v1"}, directory)
+    observation = np.zeros(4, np.float32)
+    export_policy(greedy, WEIGHTS, observation, {"environment": "CartPole-v1"}, directory)
     return directory
 
 

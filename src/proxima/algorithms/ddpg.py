@@ -30,7 +30,7 @@ from proxima.core.losses import absolute_error, smooth_error, value_error
 from proxima.core.normalize import Moments, add_samples, first_moments, normalize
 from proxima.core.replay import Replay, add, empty, sample
 from proxima.core.returns import td_target
-from proxima.core.spaces import Box, Space, flat_size
+from proxima.core.spaces import Box, ObservationSpace, Space, flat_size, zeros
 from proxima.core.trees import pack_rows, select
 from proxima.core.types import PerEnv, PyTree, Transition, View
 from proxima.nets.actor_critic import NetworkConfig
@@ -178,7 +178,7 @@ class DDPG(eqx.Module):
 
     hyper: Hyper
     network: NetworkConfig = eqx.field(static=True)
-    observation_space: Box = eqx.field(static=True)
+    observation_space: ObservationSpace = eqx.field(static=True)
     action_space: Box = eqx.field(static=True)
     num_envs: int = eqx.field(static=True)
     batch_size: int = eqx.field(static=True)
@@ -196,7 +196,7 @@ class DDPG(eqx.Module):
         spaces = (self.observation_space, self.action_space)
         numbers = flat_size(self.action_space)
         width = 2 * flat_size(self.observation_space) + numbers + 2
-        obs = jnp.zeros(self.observation_space.shape)
+        obs = zeros(self.observation_space)
         zero = jnp.zeros((), jnp.int32)
         return Learner(
             nets=Nets(
@@ -349,7 +349,10 @@ class DDPG(eqx.Module):
 
 
 def ddpg(
-    config: DDPGConfig, network: NetworkConfig, spaces: tuple[Box, Space], num_envs: int
+    config: DDPGConfig,
+    network: NetworkConfig,
+    spaces: tuple[ObservationSpace, Space],
+    num_envs: int,
 ) -> DDPG:
     """The agent for the settings; the actions must have passed `check_actions`."""
     observation_space, action_space = spaces

@@ -32,10 +32,10 @@ from proxima.core.normalize import Moments, add_samples, first_moments, normaliz
 from proxima.core.parallel import mean_over, standardize, sum_over
 from proxima.core.returns import discounted_sums, gae
 from proxima.core.shuffle import permutations
-from proxima.core.spaces import Box, Discrete, Space, flat_size
+from proxima.core.spaces import Box, ObservationSpace, Space, flat_size, zeros
 from proxima.core.trees import pack_rows
 from proxima.core.types import PerEnv, PyTree, Transition, View
-from proxima.nets.actor_critic import ActorCritic, NetworkConfig, actor_critic
+from proxima.nets.actor_critic import NetworkConfig, PolicyAndValue, actor_critic
 
 # The means of a gradient step, in the order in which they travel as one vector.
 METRICS = (
@@ -111,7 +111,7 @@ class Hyper(NamedTuple):
 class Learner(NamedTuple):
     """All that PPO learns or counts."""
 
-    net: ActorCritic
+    net: PolicyAndValue
     optimizer: optax.OptState  # Adam's moments, each one flat vector
     updates: Array
     hyper: Hyper
@@ -123,7 +123,7 @@ class Learner(NamedTuple):
 class Policy(NamedTuple):
     """Only what acting needs of a learner: what an exported policy carries."""
 
-    net: ActorCritic  # without its critic
+    net: PolicyAndValue  # without its critic
     obs_moments: Moments | None
 
 
@@ -144,7 +144,7 @@ class PPO(eqx.Module):
 
     hyper: Hyper
     network: NetworkConfig = eqx.field(static=True)
-    observation_space: Box = eqx.field(static=True)
+    observation_space: ObservationSpace = eqx.field(static=True)
     action_space: Space = eqx.field(static=True)
     num_envs: int = eqx.field(static=True)
     epochs: int = eqx.field(static=True)
@@ -159,7 +159,7 @@ class PPO(eqx.Module):
     def init(self, key: Array) -> Learner:
         """A fresh learner."""
         net = actor_critic(key, self.network, self.observation_space, self.action_space)
-        sample = jnp.zeros(self.observation_space.shape)
+        sample = zeros(self.observation_space)
         return Learner(
             net=net,
             optimizer=_adam().init(ravel_pytree(net)[0]),
@@ -172,9 +172,10 @@ class PPO(eqx.Module):
 
     def noise(self, learner: Learner | None, key: Array, shape: tuple[int, ...]) -> Array:
         """The randomness of `shape` actions, drawn in one call."""
-        if isinstance(self.action_space, Discrete):
-            return jax.random.gumbel(key, (*shape, self.action_space.n))
-        return jax.random.normal(key, (*shape, flat_size(self.action_space)))
+        space = self.action_space
+        if isinstance(space, Box):
+            return jax.random.normal(key, (*shape, flat_size(space)))
+        return jax.random.gumbel(key, (*shape, *space.shape, space.n))
 
     def explore(self, learner: Learner, view: View, noise: Array) -> tuple[Array, Array]:
         """Sampled actions, and their log-probabilities."""
@@ -232,7 +233,7 @@ class PPO(eqx.Module):
 
     def _optimize(
         self, learner: Learner, batch: Batch, key: Array
-    ) -> tuple[ActorCritic, optax.OptState, dict[str, Array]]:
+    ) -> tuple[PolicyAndValue, optax.OptState, dict[str, Array]]:
         """Epochs of minibatches; parameters, gradient and moments travel as single flat vectors."""
         rows, unpack = pack_rows(
             jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), batch), 1
@@ -277,7 +278,7 @@ class PPO(eqx.Module):
         metrics = dict(zip(METRICS, jnp.mean(means, axis=(0, 1)), strict=False))
         return unravel(flat), optimizer, metrics | {"train/learning_rate": rate}
 
-    def _loss(self, net: ActorCritic, hyper: Hyper, batch: Batch) -> tuple[Array, Array]:
+    def _loss(self, net: PolicyAndValue, hyper: Hyper, batch: Batch) -> tuple[Array, Array]:
         """The loss, and it together with its parts, as METRICS names them."""
         distribution, value = net(batch.obs)
         log_prob = distribution.log_prob(batch.action)
@@ -301,7 +302,7 @@ class PPO(eqx.Module):
 def ppo(
     config: PPOConfig,
     network: NetworkConfig,
-    spaces: tuple[Box, Space],
+    spaces: tuple[ObservationSpace, Space],
     num_envs: int,
     total_updates: int | None,
     axis: str | None = None,

@@ -39,6 +39,24 @@ class Categorical(NamedTuple):
         return -jnp.sum(jnp.where(valid, jnp.exp(safe) * safe, 0.0), axis=-1)
 
 
+class MultiCategorical(NamedTuple):
+    """Independent choices, the last but one axis of `logits`; probabilities multiply."""
+
+    logits: Array
+
+    def sample(self, gumbel: Array) -> Array:
+        return Categorical(self.logits).sample(gumbel)
+
+    def mode(self) -> Array:
+        return Categorical(self.logits).mode()
+
+    def log_prob(self, action: Array) -> Array:
+        return jnp.sum(Categorical(self.logits).log_prob(action), axis=-1)
+
+    def entropy(self) -> Array:
+        return jnp.sum(Categorical(self.logits).entropy(), axis=-1)
+
+
 def categorical(logits: Array, mask: Array | None = None) -> Categorical:
     """A Categorical from raw logits; masked actions get probability 0, gradient 0, no entropy."""
     if mask is None:
@@ -104,4 +122,4 @@ class TanhNormal(NamedTuple):
         return base + jnp.sum(self._log_volume(self.mean), axis=-1)
 
 
-Distribution = Categorical | Normal | TanhNormal
+Distribution = Categorical | MultiCategorical | Normal | TanhNormal

@@ -56,9 +56,14 @@ def add_samples(moments: Moments, samples: PyTree, mask: Array, axis: str | None
 
 
 def normalize(moments: Moments, sample: PyTree) -> PyTree:
-    """Samples, with any leading axes, shifted and scaled to mean 0 and deviation 1, within ±CLIP."""
+    """Samples, with any leading axes, shifted and scaled to mean 0 and deviation 1, within ±CLIP.
+
+    Booleans, masks among them, stay as they are.
+    """
 
     def shift_and_scale(mean: Array, variance: Array, leaf: Array) -> Array:
+        if leaf.dtype == bool:
+            return leaf
         mean, deviation = jnp.broadcast_arrays(mean, jnp.sqrt(variance + 1e-8), leaf)[:2]
         return jnp.clip((leaf - mean) / deviation, -CLIP, CLIP)
 

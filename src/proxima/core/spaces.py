@@ -1,7 +1,14 @@
-"""Spaces of observations and actions: hashable values, so that they can shape a compiled program."""
+"""Spaces of observations and actions: hashable values, so that they can shape a compiled program.
+
+A structured observation is a plain dict of named arrays, described by `Fields`. Its field `action_mask`
+says which actions are valid: it travels with the observation, and the distribution applies it.
+"""
 
 import math
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+ACTION_MASK = "action_mask"
 
 
 class Discrete(NamedTuple):
@@ -12,6 +19,25 @@ class Discrete(NamedTuple):
     @property
     def shape(self) -> tuple[int, ...]:
         return ()
+
+    @property
+    def dtype(self) -> str:
+        return "int32"
+
+
+class MultiDiscrete(NamedTuple):
+    """`parts` independent choices, each among the integers 0 .. n-1."""
+
+    n: int
+    parts: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.parts,)
+
+    @property
+    def dtype(self) -> str:
+        return "int32"
 
 
 class Box(NamedTuple):
@@ -27,7 +53,21 @@ class Box(NamedTuple):
         return all(math.isfinite(bound) for bound in (*self.low, *self.high))
 
 
-Space = Discrete | Box
+class Fields(NamedTuple):
+    """A dict of named arrays, each of a space of its own; the names are sorted, as JAX sorts a dict."""
+
+    names: tuple[str, ...]
+    spaces: tuple[Box, ...]
+
+    def items(self) -> Iterator[tuple[str, Box]]:
+        return zip(self.names, self.spaces, strict=True)
+
+    def get(self, name: str) -> Box | None:
+        return dict(self.items()).get(name)
+
+
+Space = Discrete | MultiDiscrete | Box  # of actions
+ObservationSpace = Box | Fields
 
 
 def box(low, high, shape: tuple[int, ...], dtype: str = "float32") -> Box:
@@ -42,6 +82,41 @@ def box(low, high, shape: tuple[int, ...], dtype: str = "float32") -> Box:
     return Box(tuple(shape), flat(low), flat(high), dtype)
 
 
-def flat_size(space: Space) -> int:
-    """Numbers in one element of the space once flattened; 1 for a discrete one."""
+def fields(spaces: dict[str, Box]) -> Fields:
+    """Fields by their names."""
+    names = tuple(sorted(spaces))
+    return Fields(names, tuple(spaces[name] for name in names))
+
+
+def mask_space(action_space: Discrete | MultiDiscrete) -> Box:
+    """The space of the masks over these actions."""
+    return box(0, 1, (*action_space.shape, action_space.n), "bool")
+
+
+def is_discrete(space: Space) -> bool:
+    """Whether actions of the space are choices among finitely many."""
+    return isinstance(space, Discrete | MultiDiscrete)
+
+
+def action_mask(obs: Any) -> Any | None:
+    """The valid actions at each observation, None where all are."""
+    return obs.get(ACTION_MASK) if isinstance(obs, dict) else None
+
+
+def zeros(space: Space | Fields, leading: tuple[int, ...] = ()) -> Any:
+    """An observation or action of zeros, to shape programs with; in a mask every action is valid."""
+    import numpy as np
+
+    if isinstance(space, Fields):
+        return {
+            name: np.full((*leading, *each.shape), name == ACTION_MASK, each.dtype)
+            for name, each in space.items()
+        }
+    return np.zeros((*leading, *space.shape), space.dtype)
+
+
+def flat_size(space: Space | Fields) -> int:
+    """Numbers in one element of the space once flattened, masks left out; 1 for a discrete one."""
+    if isinstance(space, Fields):
+        return sum(flat_size(each) for name, each in space.items() if name != ACTION_MASK)
     return math.prod(space.shape)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from jax import Array
 
-from proxima.core.spaces import Space
+from proxima.core.spaces import ObservationSpace, Space
 
 # Arrays in a structure that belongs to whoever made it.
 PyTree = Any
@@ -68,7 +68,7 @@ class Env(Protocol):
     """One instance: pure, no autoreset, the key an argument; batching is the caller's vmap."""
 
     @property
-    def observation_space(self) -> Space: ...
+    def observation_space(self) -> ObservationSpace: ...
 
     @property
     def action_space(self) -> Space: ...

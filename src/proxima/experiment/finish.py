@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from proxima.build import describe_policy, policy_function
-from proxima.core.spaces import Discrete
+from proxima.core.spaces import is_discrete, zeros
 from proxima.core.types import PyTree, TrainState
 from proxima.experiment.files import read_rows, write_json
 from proxima.experiment.recording import Run
@@ -192,7 +192,7 @@ def draw_trial(run: Run, trial: int, result: dict[str, Any], learner: PyTree) ->
         result["sampled"],
         result["random"],
     )
-    discrete = isinstance(run.built.action_space, Discrete)
+    discrete = is_discrete(run.built.action_space)
     plots.action_plot(
         directory / "plots" / "actions.png",
         recording.actions,
@@ -208,7 +208,7 @@ def make_film(path: Path, env_name: str, recording: Recording) -> bool:
     if recording.frames:
         film.write_gif(path, recording.frames)
         return True
-    if not film.can_draw(env_name, recording.obs.shape[1:]):
+    if isinstance(recording.obs, dict) or not film.can_draw(env_name, recording.obs.shape[1:]):
         return False
     film.film(path, env_name, recording.obs, recording.actions, recording.rewards)
     return True
@@ -242,12 +242,10 @@ def evaluation_curves(run: Run) -> list[tuple[Any, Any]]:
 def export(run: Run, trial: int, learner: Any) -> None:
     """The trial's policy as weights and a program that needs nothing of ours."""
     function, weights = policy_function(run.built, learner)
-    space = run.built.observation_space
     export_policy(
         function,
         weights,
-        space.shape,
-        space.dtype,
+        zeros(run.built.observation_space),
         describe_policy(run.scenario, run.built) | {"trial": trial},
         run.files.trial(trial) / "policy",
     )

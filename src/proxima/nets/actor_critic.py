@@ -1,7 +1,7 @@
 """The actor and the critic: two MLPs, or two heads on one trunk, over any leading axes."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 import equinox as eqx
 import jax
@@ -9,9 +9,25 @@ import jax.numpy as jnp
 from annotated_types import Ge, MinLen
 from jax import Array
 
-from proxima.core.distributions import Distribution, Normal, TanhNormal, categorical
-from proxima.core.spaces import Box, Discrete, Space, flat_size
+from proxima.core.distributions import (
+    Distribution,
+    MultiCategorical,
+    Normal,
+    TanhNormal,
+    categorical,
+)
+from proxima.core.spaces import (
+    Box,
+    MultiDiscrete,
+    ObservationSpace,
+    Space,
+    action_mask,
+    flat_size,
+    is_discrete,
+)
+from proxima.core.types import PyTree
 from proxima.nets.mlp import ACTIVATIONS, MLP, Linear, linear, mlp
+from proxima.nets.observations import Dense
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +44,19 @@ class NetworkConfig:
     """Action distribution; auto takes categorical for discrete and normal for continuous actions."""
 
 
+class PolicyAndValue(Protocol):
+    """What a learner needs of a net, over any leading axes."""
+
+    @property
+    def critic(self) -> PyTree: ...  # None in an exported policy
+
+    def policy(self, obs: PyTree) -> Distribution: ...
+
+    def value(self, obs: PyTree) -> Array: ...
+
+    def __call__(self, obs: PyTree) -> tuple[Distribution, Array]: ...
+
+
 class ActorCritic(eqx.Module):
     """A policy and a value of observations; `trunk` is None when the two nets are separate."""
 
@@ -35,27 +64,26 @@ class ActorCritic(eqx.Module):
     actor: MLP | Linear
     critic: MLP | Linear | None  # None in an exported policy
     log_std: Array | None  # state-independent, as in the PPO paper; None for discrete actions
+    adapter: Dense = eqx.field(static=True)
     action_space: Space = eqx.field(static=True)
     kind: str = eqx.field(static=True)
     activation: str = eqx.field(static=True)
-    observation_rank: int = eqx.field(static=True)  # axes of one observation
 
-    def policy(self, obs: Array) -> Distribution:
+    def policy(self, obs: PyTree) -> Distribution:
         """The action distribution at each observation."""
-        return self._distribution(self._features(obs))
+        return self._distribution(self._features(obs), action_mask(obs))
 
-    def value(self, obs: Array) -> Array:
+    def value(self, obs: PyTree) -> Array:
         """V of each observation."""
         return self._value(self._features(obs))
 
-    def __call__(self, obs: Array) -> tuple[Distribution, Array]:
+    def __call__(self, obs: PyTree) -> tuple[Distribution, Array]:
         """Both, the trunk evaluated once."""
         features = self._features(obs)
-        return self._distribution(features), self._value(features)
+        return self._distribution(features, action_mask(obs)), self._value(features)
 
-    def _features(self, obs: Array) -> Array:
-        leading = obs.shape[: obs.ndim - self.observation_rank]
-        flat = obs.reshape(*leading, -1).astype(jnp.float32)
+    def _features(self, obs: PyTree) -> Array:
+        flat = self.adapter(obs)
         if self.trunk is None:
             return flat
         return ACTIVATIONS[self.activation](self.trunk(flat))
@@ -64,10 +92,13 @@ class ActorCritic(eqx.Module):
         assert self.critic is not None
         return self.critic(features)[..., 0]
 
-    def _distribution(self, features: Array) -> Distribution:
+    def _distribution(self, features: Array, mask: Array | None) -> Distribution:
         raw = self.actor(features)
+        if isinstance(self.action_space, MultiDiscrete):
+            choices = (self.action_space.parts, self.action_space.n)
+            return MultiCategorical(*categorical(raw.reshape(*raw.shape[:-1], *choices), mask))
         if self.log_std is None:
-            return categorical(raw)
+            return categorical(raw, mask)
         log_std = jnp.broadcast_to(self.log_std, raw.shape)
         if self.kind == "normal":
             return Normal(raw, log_std)
@@ -83,24 +114,28 @@ def distribution_kind(config: NetworkConfig, space: Space) -> str:
     """The distribution that `auto` stands for."""
     if config.distribution != "auto":
         return config.distribution
-    return "categorical" if isinstance(space, Discrete) else "normal"
+    return "categorical" if is_discrete(space) else "normal"
 
 
 def actor_critic(
-    key: Array, config: NetworkConfig, observation_space: Box, action_space: Space
+    key: Array,
+    config: NetworkConfig,
+    observation_space: ObservationSpace,
+    action_space: Space,
 ) -> ActorCritic:
     """Orthogonal nets; the policy's last gain is 0.01, so that training starts near uniform."""
     trunk_key, actor_key, critic_key = jax.random.split(key, 3)
-    outputs = action_space.n if isinstance(action_space, Discrete) else flat_size(action_space)
-    inputs = flat_size(observation_space)
+    numbers = flat_size(action_space)
+    outputs = numbers if isinstance(action_space, Box) else numbers * action_space.n
+    adapter = Dense(observation_space)
     kind = distribution_kind(config, action_space)
-    log_std = None if isinstance(action_space, Discrete) else jnp.zeros(outputs)
-    fixed = (log_std, action_space, kind, config.activation, len(observation_space.shape))
+    log_std = jnp.zeros(outputs) if isinstance(action_space, Box) else None
+    fixed = (log_std, adapter, action_space, kind, config.activation)
     if config.shared_trunk:
         width = config.hidden[-1]
-        trunk = mlp(trunk_key, (inputs, *config.hidden), config.activation, 2**0.5)
+        trunk = mlp(trunk_key, (adapter.size, *config.hidden), config.activation, 2**0.5)
         policy, value = linear(actor_key, width, outputs, 0.01), linear(critic_key, width, 1, 1.0)
         return ActorCritic(trunk, policy, value, *fixed)
-    actor = mlp(actor_key, (inputs, *config.hidden, outputs), config.activation, 0.01)
-    critic = mlp(critic_key, (inputs, *config.hidden, 1), config.activation, 1.0)
+    actor = mlp(actor_key, (adapter.size, *config.hidden, outputs), config.activation, 0.01)
+    critic = mlp(critic_key, (adapter.size, *config.hidden, 1), config.activation, 1.0)
     return ActorCritic(None, actor, critic, *fixed)

@@ -9,9 +9,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from proxima.core.spaces import Box, flat_size
+from proxima.core.spaces import Box, ObservationSpace, flat_size
+from proxima.core.types import PyTree
 from proxima.nets.actor_critic import NetworkConfig
 from proxima.nets.mlp import MLP, mlp
+from proxima.nets.observations import Dense
 
 SMALLEST_HALF = 1e-8  # a coordinate whose bounds coincide is 0 in units
 
@@ -20,50 +22,47 @@ class DeterministicActor(eqx.Module):
     """Observations ↦ actions in units, flat, (..., numbers of an action)."""
 
     net: MLP
-    observation_rank: int = eqx.field(static=True)  # axes of one observation
+    adapter: Dense = eqx.field(static=True)
 
-    def __call__(self, obs: Array) -> Array:
-        return jnp.tanh(self.net(flat_obs(obs, self.observation_rank)))
+    def __call__(self, obs: PyTree) -> Array:
+        return jnp.tanh(self.net(self.adapter(obs)))
 
 
 class QEnsemble(eqx.Module):
     """Observations and actions in units ↦ Q of each of its nets."""
 
     nets: tuple[MLP, ...]
-    observation_rank: int = eqx.field(static=True)
+    adapter: Dense = eqx.field(static=True)
 
-    def __call__(self, obs: Array, units: Array) -> tuple[Array, ...]:
+    def __call__(self, obs: PyTree, units: Array) -> tuple[Array, ...]:
         """Q by every net, each (...)."""
-        inputs = jnp.concatenate([flat_obs(obs, self.observation_rank), units], axis=-1)
+        inputs = jnp.concatenate([self.adapter(obs), units], axis=-1)
         return tuple(net(inputs)[..., 0] for net in self.nets)
 
-    def first(self, obs: Array, units: Array) -> Array:
+    def first(self, obs: PyTree, units: Array) -> Array:
         """Q by the first net, which is the one that teaches the actor."""
-        return QEnsemble(self.nets[:1], self.observation_rank)(obs, units)[0]
+        return QEnsemble(self.nets[:1], self.adapter)(obs, units)[0]
 
 
 def deterministic_actor(
-    key: Array, config: NetworkConfig, observation_space: Box, action_space: Box
+    key: Array, config: NetworkConfig, observation_space: ObservationSpace, action_space: Box
 ) -> DeterministicActor:
     """An orthogonal net whose last gain is 0.01: its first actions are the middle of the range."""
     sizes = (flat_size(observation_space), *config.hidden, flat_size(action_space))
-    return DeterministicActor(
-        mlp(key, sizes, config.activation, 0.01), len(observation_space.shape)
-    )
+    return DeterministicActor(mlp(key, sizes, config.activation, 0.01), Dense(observation_space))
 
 
 def q_ensemble(
-    key: Array, config: NetworkConfig, observation_space: Box, action_space: Box, count: int
+    key: Array,
+    config: NetworkConfig,
+    observation_space: ObservationSpace,
+    action_space: Box,
+    count: int,
 ) -> QEnsemble:
     """`count` orthogonal nets that differ in their first weights only."""
     sizes = (flat_size(observation_space) + flat_size(action_space), *config.hidden, 1)
     nets = [mlp(net_key, sizes, config.activation, 1.0) for net_key in jax.random.split(key, count)]
-    return QEnsemble(tuple(nets), len(observation_space.shape))
-
-
-def flat_obs(obs: Array, rank: int) -> Array:
-    """Observations with their own axes as one."""
-    return obs.reshape(*obs.shape[: obs.ndim - rank], -1).astype(jnp.float32)
+    return QEnsemble(tuple(nets), Dense(observation_space))
 
 
 def to_units(space: Box, action: Array) -> Array:

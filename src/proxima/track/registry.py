@@ -28,12 +28,14 @@ PACKAGES = ("mlflow", "jax", "jaxlib", "flatbuffers", "numpy", "safetensors")
 def export_policy(
     function: Callable[[Mapping[str, Any], Any], Any],
     weights: Mapping[str, Any],
-    observation_shape: tuple[int, ...],
-    observation_dtype: Any,
+    observation: Any,
     description: Mapping[str, Any],
     directory: Path,
 ) -> None:
-    """Write `function(weights, observations (b, ...)) -> actions (b, ...)`, b any size, to disk."""
+    """Write `function(weights, observations (b, ...)) -> actions (b, ...)`, b any size, to disk.
+
+    `observation` is one observation, for its shape and dtype: an array, or a dict of named ones.
+    """
     import jax
     import jax.export
     from safetensors.numpy import save_file
@@ -41,7 +43,9 @@ def export_policy(
     # A copy, because safetensors wants contiguous arrays; ascontiguousarray would reshape scalars.
     arrays = {name: np.array(weights[name], order="C") for name in sorted(weights)}
     batch = jax.export.symbolic_shape("b")
-    observations = jax.ShapeDtypeStruct((*batch, *observation_shape), np.dtype(observation_dtype))
+    observations = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct((*batch, *leaf.shape), leaf.dtype), observation
+    )
     kinds = {name: jax.ShapeDtypeStruct(each.shape, each.dtype) for name, each in arrays.items()}
     exported = jax.export.export(jax.jit(function), platforms=PLATFORMS)(kinds, observations)
     (action,) = exported.out_avals
@@ -49,7 +53,7 @@ def export_policy(
         **description,
         "arguments": ["weights", "observations"],
         "weights": list(arrays),
-        "observation": {"shape": list(observation_shape), "dtype": str(observations.dtype)},
+        "observation": described(observation),
         "action": {"shape": list(action.shape[1:]), "dtype": str(action.dtype)},
         "platforms": list(exported.platforms),
         "jax": jax.__version__,
@@ -63,6 +67,13 @@ def export_policy(
     (partial / "policy.json").write_text(json.dumps(policy, indent=2) + "\n")
     shutil.rmtree(directory, ignore_errors=True)
     partial.rename(directory)
+
+
+def described(observation: Any) -> dict[str, Any]:
+    """Shape and dtype of an observation, or those of its fields under their names."""
+    if isinstance(observation, dict):
+        return {"fields": {name: described(each) for name, each in observation.items()}}
+    return {"shape": list(observation.shape), "dtype": str(observation.dtype)}
 
 
 def load_exported(directory: Path) -> Callable[[Any], np.ndarray]:

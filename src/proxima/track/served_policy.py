@@ -27,10 +27,22 @@ def load_policy(directory: str | Path) -> Callable[[Any], np.ndarray]:
     greedy = jax.jit(jax.export.deserialize(bytearray(program)).call)
 
     def act(observations: Any) -> np.ndarray:
-        batch = as_batch(observations, tuple(observation["shape"]), observation["dtype"])
-        return np.asarray(greedy(weights, batch))
+        return np.asarray(greedy(weights, as_rows(observations, observation)))
 
     return act
+
+
+def as_rows(observations: Any, kind: dict[str, Any]) -> Any:
+    """Observations as the program takes them: an array, or one for each of its named fields."""
+    if "fields" not in kind:
+        return as_batch(observations, tuple(kind["shape"]), kind["dtype"])
+    missing = sorted(set(kind["fields"]) - set(observations))
+    if missing:
+        raise ValueError(f"the observations lack {', '.join(missing)}; this policy needs them")
+    return {
+        name: as_batch(observations[name], tuple(each["shape"]), each["dtype"])
+        for name, each in kind["fields"].items()
+    }
 
 
 def as_batch(observations: Any, shape: tuple[int, ...], dtype: str) -> np.ndarray:
@@ -38,6 +50,8 @@ def as_batch(observations: Any, shape: tuple[int, ...], dtype: str) -> np.ndarra
     values = np.asarray(observations)
     if values.shape == shape:
         return values[None].astype(dtype)
+    if values.ndim == 1 and shape == ():
+        return values.astype(dtype)
     if values.ndim == 0 or values.size != len(values) * math.prod(shape):
         raise ValueError(
             f"observations have shape {values.shape}; this policy takes (n, *{shape}) or {shape}"

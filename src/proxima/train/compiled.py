@@ -11,7 +11,7 @@ from jax import Array
 from jax.sharding import PartitionSpec as P
 
 from proxima.core.seeds import evaluation_keys, first_keys
-from proxima.core.spaces import Discrete, Space
+from proxima.core.spaces import Box, Space, action_mask
 from proxima.core.types import Agent, Env, PyTree, TrainState, View
 from proxima.train.chunk import (
     TRIAL,
@@ -92,7 +92,9 @@ def recorder(
         rows = jax.device_get(_record(agent, env, agent.policy(learner), key, steps))
         obs, actions, rewards, alive = rows
         length = int(alive.sum())
-        return Recording(obs[:length], actions[:length], rewards[:length])
+        return Recording(
+            jax.tree.map(lambda rows: rows[:length], obs), actions[:length], rewards[:length]
+        )
 
     return record
 
@@ -153,15 +155,18 @@ def _act(agent: Agent, space: Space, learner: PyTree, view: View, keys: Array, p
     if policy == "greedy":
         return agent.exploit(learner, view)
     if policy == "random":
-        return jax.vmap(partial(random_action, space))(keys)
+        return jax.vmap(partial(random_action, space))(keys, action_mask(view.obs))
     noise = jax.vmap(lambda key: agent.noise(None, key, ()))(keys)
     return agent.explore(learner, view, noise)[0]
 
 
-def random_action(space: Space, key: Array) -> Array:
-    """A uniform action; where a bound is infinite, a standard normal one."""
-    if isinstance(space, Discrete):
-        return jax.random.randint(key, (), 0, space.n)
+def random_action(space: Space, key: Array, mask: Array | None = None) -> Array:
+    """A uniform valid action; where a bound is infinite, a standard normal one."""
+    if mask is not None:
+        weight = jax.random.uniform(key, mask.shape)
+        return jnp.argmax(jnp.where(mask, weight, -1.0), axis=-1).astype(jnp.int32)
+    if not isinstance(space, Box):
+        return jax.random.randint(key, space.shape, 0, space.n)
     if not space.bounded:
         return jax.random.normal(key, space.shape)
     low, high = (jnp.asarray(bound).reshape(space.shape) for bound in (space.low, space.high))

@@ -23,7 +23,7 @@ class Evaluation(NamedTuple):
 class Recording(NamedTuple):
     """One greedy episode, for plots and films: observations (T, ...), actions (T, ...), rewards (T,)."""
 
-    obs: np.ndarray
+    obs: PyTree  # an array, or a dict of named ones
     actions: np.ndarray
     rewards: np.ndarray
     frames: list[np.ndarray] | None = None  # rendered pictures, where a host environment makes them

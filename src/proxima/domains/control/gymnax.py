@@ -93,7 +93,7 @@ def _strongly_typed(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.asarray(leaf).dtype), tree)
 
 
-def _space(space: Any) -> Space:
+def _space(space: Any) -> Discrete | Box:
     if type(space).__name__ == "Discrete":
         return Discrete(int(space.n))
     return box(space.low, space.high, tuple(space.shape), "float32")

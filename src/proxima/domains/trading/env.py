@@ -229,7 +229,7 @@ def trading_env(market: Market, config: TradingEnvConfig, training: bool) -> Tra
     )
 
 
-def action_space(config: TradingEnvConfig) -> Space:
+def action_space(config: TradingEnvConfig) -> Discrete | Box:
     """The index of a position, or a weight."""
     if config.actions == "discrete":
         return Discrete(len(config.positions))
