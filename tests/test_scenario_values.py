@@ -142,10 +142,9 @@ def test_shipped_file_is_called_by_its_name(monkeypatch, tmp_path):
     "overrides",
     [
         {"algorithm.learning_rate": 1e-3, "env.params.length": 0.7},
-        {"algorithm": {"learning_rate": 1e-3}, "env": {"params": {"length": 0.7}}},
         {"algorithm": {"learning_rate": 1e-3}, "env": {"params.length": 0.7}},
         ["algorithm.learning_rate=1e-3", "env.params.length=0.7"],
-        ["algorithm={learning_rate: 1e-3}", "env.params={length: 0.7}"],
+        ["algorithm={learning_rate: 1e-3}", "env={params.length: 0.7}"],
         ["algorithm.learning_rate = 1", "algorithm.learning_rate = 1e-3", "env.params.length=.7"],
     ],
 )
@@ -156,6 +155,32 @@ def test_overrides_lie_over_the_file_which_lies_over_the_defaults(tmp_path, over
         algorithm=PPOConfig(learning_rate=1e-3, gamma=0.5),
         env=EnvConfig(params={"gravity": 9.0, "length": 0.7}),
     )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "params"),
+    [
+        (["env.params={}"], {}),
+        (["env.params={length: 0.7}"], {"length": 0.7}),
+        (["env={params: {length: 0.7}}"], {"length": 0.7}),
+        ({"env": {"params": {"length": 0.7}}}, {"length": 0.7}),
+        ({"env.params": {}}, {}),
+        (["env.params={}", "env.params.length=0.7"], {"length": 0.7}),
+        (["env.params.length=0.7"], {"gravity": 9.0, "length": 0.7}),
+        (["env={}"], {"gravity": 9.0}),
+    ],
+)
+def test_a_mapping_replaces_free_settings_and_is_laid_over_a_section(tmp_path, overrides, params):
+    text = "env: {num_envs: 2, params: {gravity: 9.0}}\n"
+    scenario = load(write(tmp_path, text), overrides)
+    assert scenario.env == EnvConfig(num_envs=2, params=params)
+
+
+def test_the_params_of_another_pattern_are_left_behind():
+    shipped_params = load("sine_wave").data.params
+    assert shipped_params
+    changed = load("sine_wave", ["data.pattern=random_walk", "data.params={}"])
+    assert changed.data.params == {} and changed.data.rows == load("sine_wave").data.rows
 
 
 def test_a_single_override_may_stand_alone():

@@ -24,6 +24,7 @@ from proxima.scenario.tree import (
     Problem,
     Scenario,
     dotted,
+    free_mappings,
     name_choices,
     section_keys,
 )
@@ -33,6 +34,7 @@ from proxima.yaml import read_yaml, shown, write_yaml
 Overrides = Mapping[str, Any] | Sequence[str]
 # Sections that are always there: null means their defaults. `data` may be absent.
 _SECTIONS = {key for key in section_keys({"env": {}, "algorithm": {}}) if key and "." not in key}
+_FREE = set(free_mappings())
 
 
 def load(name_or_path: str | os.PathLike[str], overrides: Overrides | None = None) -> Scenario:
@@ -140,9 +142,10 @@ def _changes(overrides: Overrides) -> Iterator[tuple[KeyPath, Any]]:
 
 
 def _leaves(mapping: Mapping[str, Any], above: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
+    """A section's mapping is laid over what is there, key by key; a free one takes its place."""
     for key, value in mapping.items():
         path = (*above, *str(key).split("."))
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and path not in _FREE:
             yield from _leaves(value, path)
         else:
             yield path, value

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
-from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Interval
 from pydantic import ConfigDict, Discriminator, with_config
@@ -114,6 +114,15 @@ def _sections(merged: Mapping[str, Any], kind: type, place: str) -> Iterator[tup
             classes = [choice.classes.get(str(said), classes[0])]
         for each in classes:
             yield from _sections(merged, each, inner)
+
+
+def free_mappings(kind: type = Scenario, above: KeyPath = ()) -> Iterator[KeyPath]:
+    """The places whose keys are not ours but the environment's or the pattern's: no sections."""
+    for key, hint in get_type_hints(kind).items():
+        if any(get_origin(part) is Mapping for part in (hint, *get_args(hint))):
+            yield (*above, key)
+        for config in _configs_in(hint):
+            yield from free_mappings(config, (*above, key))
 
 
 def _configs_in(hint: Any) -> list[type]:
