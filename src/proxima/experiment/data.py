@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from proxima.build import Market
 from proxima.core.errors import ProximaError
 from proxima.domains.trading.config import DataConfig
 from proxima.scenario import Scenario, load
@@ -63,6 +64,46 @@ def peek_at(reference: str, plot: Path | None, root: str | Path = ".") -> dict[s
                 f"--plot {plot}: cannot write there ({failure.strerror})"
             ) from failure
     return summary
+
+
+def data_facts(market: Market | None) -> dict[str, Any] | None:
+    """What a run notes of its prices, so that nobody resumes it on others; None where it has none."""
+    if market is None:
+        return None
+    return {"source": market.prepared.source} | market.prepared.fingerprint._asdict()
+
+
+def check_data(noted: Mapping[str, Any] | None, market: Market | None) -> str | None:
+    """An error where the prices are not those that were noted; words for the user where features differ."""
+    now = data_facts(market)
+    if noted is None or now is None:
+        return None
+    if now["prices_sha256"] != noted["prices_sha256"]:
+        raise ProximaError(
+            f"{now['source']}: has changed since the run was started: {_difference(noted, now)}; "
+            "put the old file back to resume, or start a new run"
+        )
+    if now["features_sha256"] != noted["features_sha256"]:
+        return (
+            "The features come out otherwise than when the run was started, though the prices are the "
+            "same: their code or a library has changed. What follows may differ from what the run "
+            "would have given."
+        )
+    return None
+
+
+def _difference(noted: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    def told(facts: Mapping[str, Any]) -> str:
+        return f"{facts['rows']:,} rows until {_day(facts['last'])}"
+
+    if told(noted) == told(now):
+        return "it has as many rows as then, but other values in them"
+    return f"it had {told(noted)}, now it has {told(now).replace(' rows', '')}"
+
+
+def _day(stamp: str) -> str:
+    """A time in UTC without what is zero."""
+    return stamp.removesuffix("+00:00").removesuffix("T00:00:00")
 
 
 def _data_of(scenario: Scenario) -> DataConfig:

@@ -17,6 +17,7 @@ from typing import Any
 from proxima.build import Built, build, settings
 from proxima.core.errors import ProximaError
 from proxima.core.seeds import trial_seeds
+from proxima.experiment.data import check_data, data_facts
 from proxima.experiment.files import (
     RunFiles,
     create_run,
@@ -77,8 +78,12 @@ def resume_experiment(
     if info["status"] == "finished":
         (display or silent()).say(f"{files.root} is finished; there is nothing to resume.")
         return read_json(files.summary)
-    scenario = load_scenario(files)
-    return _run(scenario, _build(scenario), files, info, callback, display or silent())
+    scenario, display = load_scenario(files), display or silent()
+    built = _build(scenario)
+    told = check_data(info.get("data"), built.market)  # a run of an older version noted nothing
+    if told is not None:
+        display.say(told)
+    return _run(scenario, built, files, info, callback, display)
 
 
 def load_scenario(files: RunFiles) -> Scenario:
@@ -103,7 +108,7 @@ def _run(
     callback: Callback | None,
     display: Display,
 ) -> dict[str, Any]:
-    info = dict(resumed or _new_info(scenario, files)) | {"status": "running"}
+    info = dict(resumed or _new_info(scenario, built, files)) | {"status": "running"}
     write_json(files.info, info)
     link_latest(files, scenario.trials)
     seeds = trial_seeds(scenario.seed, scenario.trials)
@@ -150,13 +155,14 @@ def _say_how_to_go_on(files: RunFiles, trials: int, status: Status, display: Dis
     )
 
 
-def _new_info(scenario: Scenario, files: RunFiles) -> dict[str, Any]:
+def _new_info(scenario: Scenario, built: Built, files: RunFiles) -> dict[str, Any]:
     return {
         "run_id": files.run_id,
         "name": scenario.name,
         "trials": scenario.trials,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {name: version(name) for name in ("proxima", "jax", "numpy")},
+        "data": data_facts(built.market),
         "mlflow_run_id": None,
         "mlflow_children": [],
         "training_seconds": 0.0,

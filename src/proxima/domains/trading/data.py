@@ -7,6 +7,7 @@ One feature at a time is in float64; the matrix of all is float32. Prices are vi
 the peak is the file's six columns, the matrix and the intermediate columns of a single feature.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,7 @@ from proxima.core.errors import ProximaError
 from proxima.domains.trading.causality import refuse_look_ahead
 from proxima.domains.trading.config import DataConfig
 from proxima.domains.trading.features import Column, compute, resolve_features
-from proxima.domains.trading.market import SPLITS, Market, Prepared, Scaler
+from proxima.domains.trading.market import SPLITS, Fingerprint, Market, Prepared, Scaler
 from proxima.domains.trading.ohlcv import load_trading_data
 from proxima.domains.trading.splits import split_bounds
 from proxima.domains.trading.synthetic import GENERATOR_VERSION, generate, pattern_params
@@ -129,6 +130,22 @@ def prepare(source: Source, config: DataConfig) -> Prepared:
             for split, (start, stop) in zip(SPLITS, bounds, strict=True)
         },
         scalers=tuple(scalers),
+        fingerprint=_fingerprint(frame, matrix),
+    )
+
+
+def _fingerprint(frame: pl.DataFrame, matrix: NDArray[np.float32]) -> Fingerprint:
+    """By values, so that a file written again in another way is still the same."""
+    prices = hashlib.sha256()
+    for name in frame.columns:
+        prices.update(name.encode())
+        prices.update(np.ascontiguousarray(frame[name].to_numpy()).view(np.uint8).data)
+    return Fingerprint(
+        rows=frame.height,
+        first=frame["time"][0].isoformat(),
+        last=frame["time"][-1].isoformat(),
+        prices_sha256=prices.hexdigest(),
+        features_sha256=hashlib.sha256(matrix.view(np.uint8).data).hexdigest(),
     )
 
 

@@ -30,6 +30,16 @@ class Scaler(NamedTuple):
     std: float
 
 
+class Fingerprint(NamedTuple):
+    """What tells a dataset from another: its size, its span, and hashes of all that is in it."""
+
+    rows: int
+    first: str
+    last: str
+    prices_sha256: str
+    features_sha256: str
+
+
 class Prepared(NamedTuple):
     """A dataset ready for training: three stretches of time that share no row and no window."""
 
@@ -47,6 +57,8 @@ class Prepared(NamedTuple):
     """Each split's first row of the file, and the one after its last; rows count from 0."""
     scalers: tuple[Scaler, ...] = ()
     """What each feature was scaled with, from the train split; (0, 1) where it was not."""
+    fingerprint: Fingerprint | None = None
+    """Of the file's prices, and of the features made of them."""
 
     def split(self, name: str) -> Market:
         """The stretch called train, validation or test."""
