@@ -7,8 +7,73 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from proxima.core.spaces import Box, Discrete, Space, box
+from proxima.core.spaces import (
+    Box,
+    Discrete,
+    MultiDiscrete,
+    Space,
+    box,
+    fields,
+    mask_space,
+)
 from proxima.core.types import Step
+
+
+class FieldsState(NamedTuple):
+    mask: jax.Array
+    time: jax.Array
+
+
+class MaskedProbe(eqx.Module):
+    """Named arrays of several shapes and kinds; the last valid action earns 1, an invalid one costs 10.
+
+    Sometimes a single action is valid. `parts` independent choices earn their mean, each with its own mask.
+    """
+
+    parts: int = eqx.field(static=True, default=0)  # 0: one Discrete choice
+    length: int = eqx.field(static=True, default=4)
+
+    @property
+    def action_space(self):
+        return MultiDiscrete(3, self.parts) if self.parts else Discrete(3)
+
+    @property
+    def observation_space(self):
+        return fields(
+            {
+                "board": box(0.0, 1.0, (2, 3)),
+                "time": box(0, self.length, (), "int32"),
+                "flag": box(0, 1, (2,), "bool"),
+                "action_mask": mask_space(self.action_space),
+            }
+        )
+
+    def reset(self, key):
+        state = FieldsState(self._mask(key), jnp.int32(0))
+        return state, self._obs(state)
+
+    def step(self, state, action, key):
+        order = jnp.broadcast_to(jnp.arange(3), state.mask.shape)
+        best = jnp.max(jnp.where(state.mask, order, -1), axis=-1)
+        valid = jnp.take_along_axis(state.mask, action[..., None], axis=-1)[..., 0]
+        reward = jnp.mean(jnp.where(valid, action == best, -10.0))
+        state = FieldsState(self._mask(key), state.time + 1)
+        ended = state.time >= self.length
+        return state, Step(self._obs(state), reward, ended, jnp.zeros_like(ended), {})
+
+    def _mask(self, key):
+        shape = (*self.action_space.shape, 3)
+        draw_key, sure_key = jax.random.split(key)
+        sure = jax.nn.one_hot(jax.random.randint(sure_key, shape[:-1], 0, 3), 3, dtype=bool)
+        return jax.random.bernoulli(draw_key, 0.4, shape) | sure
+
+    def _obs(self, state):
+        return {
+            "board": jnp.full((2, 3), 0.5),
+            "time": state.time,
+            "flag": jnp.asarray([True, False]),
+            "action_mask": state.mask,
+        }
 
 
 class ProbeState(NamedTuple):

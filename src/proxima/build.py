@@ -1,10 +1,11 @@
 """The composition root: the one place where a scenario's names become the things they name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from proxima.algorithms.ddpg import DDPGConfig, check_actions, check_network, ddpg
 from proxima.algorithms.ppo import PPOConfig, ppo
+from proxima.algorithms.spo import SPOConfig, spo
 from proxima.core.errors import ProximaError
 from proxima.core.spaces import Box, Fields, ObservationSpace, Space, is_discrete
 from proxima.core.types import Agent, Env, PyTree
@@ -14,7 +15,7 @@ from proxima.nets.actor_critic import NetworkConfig
 from proxima.scenario import Scenario
 from proxima.train.chunk import DATA, Layout
 from proxima.train.loop import Settings
-from proxima.train.program import Program, Recording
+from proxima.train.program import Evaluation, Program, Recording
 
 
 class Market(NamedTuple):
@@ -35,6 +36,10 @@ class Built(NamedTuple):
     action_space: Space
     layout: Layout
     market: Market | None = None  # of trading scenarios
+    # Fixed rules to compare with, oracles among them: episodes → what the rule gets on those of evaluation.
+    baselines: Mapping[str, Callable[[int], Evaluation]] = {}
+    # Every trial's scores in the problem's own terms, (trials,), from its evaluation and the baselines'.
+    score: Callable[[Evaluation, Mapping[str, Evaluation]], Mapping[str, Any]] | None = None
 
 
 def build(scenario: Scenario) -> Built:
@@ -60,6 +65,8 @@ def rollout_steps(scenario: Scenario) -> int:
     config = scenario.algorithm
     if isinstance(config, DDPGConfig):
         return config.steps_per_update
+    if isinstance(config, SPOConfig):
+        return config.sequence_length
     return config.batch_size // scenario.env.num_envs
 
 
@@ -70,13 +77,21 @@ def total_updates(scenario: Scenario) -> int | None:
     return -(-scenario.training.max_steps // (rollout_steps(scenario) * scenario.env.num_envs))
 
 
-def _agent(scenario: Scenario, spaces: tuple[ObservationSpace, Space], axis: str | None) -> Agent:
+def _agent(
+    scenario: Scenario,
+    spaces: tuple[ObservationSpace, Space],
+    axis: str | None = None,
+    env: Env | None = None,
+) -> Agent:
+    """The algorithm on these spaces; `env` is the compiled environment, None where it is on the host."""
     config, (_, action_space) = scenario.algorithm, spaces
     if isinstance(config, DDPGConfig):
         check_actions(action_space, scenario.env.name)
         check_network(scenario.network)
         return ddpg(config, scenario.network, spaces, scenario.env.num_envs)
     check_distribution(scenario.network, action_space, scenario.env.name)
+    if isinstance(config, SPOConfig):
+        return _spo(scenario, config, env)
     return ppo(
         config,
         scenario.network,
@@ -85,6 +100,18 @@ def _agent(scenario: Scenario, spaces: tuple[ObservationSpace, Space], axis: str
         total_updates(scenario),
         axis,
     )
+
+
+def _spo(scenario: Scenario, config: SPOConfig, env: Env | None) -> Agent:
+    if env is None:
+        raise ProximaError(
+            f"algorithm.name: spo searches copies of the environment's state, and {scenario.env.name} "
+            f"on {scenario.env.backend} has none to copy; use a compiled environment "
+            "(env.backend: gymnax) or ppo"
+        )
+    # Search steps through the prices to come: it may teach on those of training, but not play on any.
+    foresees = isinstance(scenario.env, TradingEnvConfig)
+    return spo(config, scenario.network, env, config.search_in_evaluation and not foresees)
 
 
 def check_distribution(network: NetworkConfig, space: Space, env_name: str) -> None:
@@ -113,7 +140,7 @@ def _build_compiled(
     layout = _layout(scenario)
     axis = DATA if layout.data_devices > 1 else None
     spaces = env.observation_space, env.action_space
-    agent = _agent(scenario, spaces, axis)
+    agent = _agent(scenario, spaces, axis, env)
     collector = Collector(env, scenario.env.num_envs, rollout_steps(scenario), axis)
     program = compiled_program(agent, collector, layout, scenario.seed, evaluation_env, closing_env)
     return Built(agent, program, *spaces, layout)
@@ -168,7 +195,7 @@ def _build_host(scenario: Scenario, config: EnvConfig) -> Built:
             f"env.name: {config.name} observes single integers and the nets take arrays; "
             "wrap it with gymnasium.wrappers.FlattenObservation and register it under a new name"
         )
-    agent = _agent(scenario, (observation_space, action_space), None)
+    agent = _agent(scenario, (observation_space, action_space))
     program = host_program(
         agent,
         lambda num_envs, render: make_pool(config, num_envs, render=render),

@@ -159,8 +159,14 @@ def interval_line(summary: dict[str, Any]) -> str:
     if aggregate["low"] is not None:
         line += f"  (95 % interval {shown(aggregate['low'])} … {shown(aggregate['high'])})"
     line += f"; random policy {shown(random['iqm'])}"
+    for name in summary.get("references", ()):
+        line += f"; {name.replace('_', ' ')} {shown(summary['baselines'][name]['iqm'])}"
     if summary["target_reward"] is not None:
         line += f"; target {summary['target_reward']:g}"
+    for name, score in summary.get("scores", {}).items():
+        line += f"\n{name.replace('_', ' ')}: {shown(score['iqm'])}"
+        if score["low"] is not None:
+            line += f"  (95 % interval {shown(score['low'])} … {shown(score['high'])})"
     return line + (_beside(summary["trading"]) if "trading" in summary else "")
 
 

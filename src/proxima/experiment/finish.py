@@ -15,7 +15,7 @@ from proxima.track.registry import export_policy
 from proxima.train import checkpoint
 from proxima.train.evaluate import describe
 from proxima.train.loop import Progress
-from proxima.train.program import Policy, Recording
+from proxima.train.program import Evaluation, Policy, Recording
 
 METRIC = "episode return (undiscounted)"
 TRADING_METRIC = "log return on the test split"
@@ -38,7 +38,9 @@ def finish_run(
     trials = range(run.scenario.trials)
     states = closing_states(run, states)
     evaluations = closing_evaluations(run, states)
+    references = play_baselines(run)
     results = [trial_results(run, progress, trial, evaluations, times) for trial in trials]
+    compared = compare_with_baselines(run, results, evaluations["evaluation"], references)
     # On the host: to take one trial out of states that lie over devices, these would have to talk, and
     # with more of them than threads they can wait for each other for ever.
     learners = [state.learner for state in checkpoint.split_trials(states)]
@@ -48,7 +50,11 @@ def finish_run(
         draw_trial(run, trial, result, learners[trial])
         export(run, trial, learners[trial])
     draw_comparison(run, results)
-    summary = summarize(run, results) | market
+    summary = summarize(run, results) | market | compared
+    summary["baselines"] |= {
+        name: statistics.aggregate([float(each.returns.mean())])
+        for name, each in references.items()
+    }
     write_json(run.files.summary, summary)
     write_report(run.files)
     hand_to_tracker(run, results, summary)
@@ -92,6 +98,34 @@ def closing_evaluations(run: Run, states: TrainState) -> dict[str, Any]:
     examine = run.built.program.examine
     return {
         name: examine(states.learner, policy, episodes) for name, policy in CLOSING_POLICIES.items()
+    }
+
+
+def play_baselines(run: Run) -> dict[str, Evaluation]:
+    """What the problem's fixed rules get on the episodes of the closing evaluation."""
+    episodes = run.scenario.evaluation.final_episodes
+    return {name: play(episodes) for name, play in run.built.baselines.items()}
+
+
+def compare_with_baselines(
+    run: Run,
+    results: list[dict[str, Any]],
+    evaluation: Evaluation,
+    references: dict[str, Evaluation],
+) -> dict[str, Any]:
+    """Adds baselines and scores to every trial's results, and returns what the summary says of them."""
+    for result in results:
+        result["baselines"] |= {
+            name: float(each.returns.mean()) for name, each in references.items()
+        }
+    compared = {"references": {name: describe(each, 0) for name, each in references.items()}}
+    if run.built.score is None:
+        return compared if references else {}
+    scores = run.built.score(evaluation, references)
+    for trial, result in enumerate(results):
+        result["scores"] = {name: float(values[trial]) for name, values in scores.items()}
+    return compared | {
+        "scores": {name: statistics.aggregate(list(values)) for name, values in scores.items()}
     }
 
 
@@ -260,6 +294,7 @@ def hand_to_tracker(run: Run, results: list[dict[str, Any]], summary: dict[str, 
             f"final/{policy}_return": result[name]["return_mean"]
             for name, policy in CLOSING_POLICIES.items()
         }
+        final |= {f"final/{name}": value for name, value in result.get("scores", {}).items()}
         if "trading" in result:
             final |= trading_metrics(result["trading"])
         tracker.log_metrics(trial, result["environment_steps"], final)

@@ -27,6 +27,8 @@ from proxima.train.program import Evaluation, Policy, Program, Recording
 
 RECORDED_STEPS = 2_000
 
+Choose = Callable[[View], Array]  # a rule: a batch of views → actions
+
 
 def compiled_program(
     agent: Agent,
@@ -117,7 +119,10 @@ def _evaluate(
     """Returns and lengths, (trials, episodes), each device measuring its own trials."""
 
     def on_one_device(agent, env, learners, keys):
-        return over_trials(lambda learner: _episodes(agent, env, learner, keys, policy), learners)
+        def one(learner: PyTree) -> tuple[Array, Array]:
+            return _episodes(partial(_act, agent, env.action_space, learner, policy), env, keys)
+
+        return over_trials(one, learners)
 
     return jax.shard_map(
         on_one_device,
@@ -128,9 +133,18 @@ def _evaluate(
     )(agent, env, learners, keys)
 
 
-def _episodes(
-    agent: Agent, env: Env, learner: PyTree, keys: Array, policy: Policy
-) -> tuple[Array, Array]:
+def play(choose: Choose, env: Env, experiment_seed: int, episodes: int) -> Evaluation:
+    """What a fixed rule gets on the evaluation episodes, as one trial."""
+    keys = evaluation_keys(jnp.uint32(experiment_seed), episodes)
+    return Evaluation(*(rows[None] for rows in jax.device_get(_play(choose, env, keys))))
+
+
+@partial(jax.jit, static_argnames="choose")
+def _play(choose: Choose, env: Env, keys: Array) -> tuple[Array, Array]:
+    return _episodes(lambda view, _: choose(view), env, keys)
+
+
+def _episodes(act: Callable[[View, Array], Array], env: Env, keys: Array) -> tuple[Array, Array]:
     """Returns and lengths: each key is one episode, so that short ones count no more than long ones."""
     reset_keys, step_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
     env_state, obs = jax.vmap(env.reset)(reset_keys)
@@ -141,7 +155,7 @@ def _episodes(
         time, env_state, obs, returns, lengths, alive = carry
         now = jax.vmap(jax.random.fold_in, (0, None))(step_keys, time)
         act_keys, env_keys = jax.vmap(jax.random.split, out_axes=1)(now)
-        action = _act(agent, env.action_space, learner, View(obs, env_state), act_keys, policy)
+        action = act(View(obs, env_state), act_keys)
         next_state, result = jax.vmap(env.step)(env_state, action, env_keys)
         returns = returns + jnp.where(alive, result.reward, 0.0)
         ended = result.terminated | result.truncated
@@ -151,7 +165,7 @@ def _episodes(
     return returns, lengths
 
 
-def _act(agent: Agent, space: Space, learner: PyTree, view: View, keys: Array, policy: Policy):
+def _act(agent: Agent, space: Space, learner: PyTree, policy: Policy, view: View, keys: Array):
     if policy == "greedy":
         return agent.exploit(learner, view)
     if policy == "random":
