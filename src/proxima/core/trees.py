@@ -10,6 +10,8 @@ from jax import Array
 from proxima.core.types import PyTree
 
 EXACT = 2**24  # the first integer whose successor float32 cannot hold
+FLAGS = 24  # so many bits make up a number below it
+PLACES = tuple(2**place for place in range(FLAGS))
 
 
 def pack_rows(tree: PyTree, leading: int) -> tuple[Array, Callable[[Array], PyTree]]:
@@ -36,6 +38,32 @@ def pack_rows(tree: PyTree, leading: int) -> tuple[Array, Callable[[Array], PyTr
         return jax.tree.unflatten(structure, restored)
 
     return jnp.concatenate(rows, axis=-1), unpack
+
+
+def pack_flags(tree: PyTree, leading: int) -> tuple[PyTree, Callable[[PyTree], PyTree]]:
+    """The tree with all boolean leaves as float32 numbers of 24 flags each, and the way back.
+
+    A mask over many actions is most of an observation, and a float32 per flag 31 bits too many.
+    """
+
+    def narrow(leaf: Array) -> Array:
+        if leaf.dtype != bool:
+            return leaf
+        flags = leaf.reshape(*leaf.shape[:leading], -1)
+        padding = [(0, 0)] * leading + [(0, -flags.shape[-1] % FLAGS)]
+        grouped = jnp.pad(flags, padding).reshape(*leaf.shape[:leading], -1, FLAGS)
+        return grouped.astype(jnp.float32) @ jnp.asarray(PLACES, jnp.float32)
+
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[leading:], leaf.dtype), tree)
+
+    def widen(shape: jax.ShapeDtypeStruct, leaf: Array) -> Array:
+        if shape.dtype != bool:
+            return leaf
+        bits = jnp.right_shift(leaf.astype(jnp.int32)[..., None], jnp.arange(FLAGS)) & 1
+        flags = bits.reshape(*leaf.shape[:-1], -1)[..., : math.prod(shape.shape)]
+        return flags.reshape(*leaf.shape[:-1], *shape.shape).astype(bool)
+
+    return jax.tree.map(narrow, tree), lambda packed: jax.tree.map(widen, shapes, packed)
 
 
 def _offsets(widths: list[int]) -> list[int]:

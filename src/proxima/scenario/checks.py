@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 from proxima.algorithms.ddpg import DDPGConfig
 from proxima.algorithms.ppo import PPOConfig
+from proxima.algorithms.spo import SPOConfig
 from proxima.domains.trading.config import TradingEnvConfig
 from proxima.scenario.tree import Problem, Scenario, dotted
 from proxima.scenario.words import either
@@ -61,6 +62,28 @@ def _replay_problems(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(paths, told + f"({config.batch_size}); take at least as many")
 
 
+def _sequence_problems(scenario: Scenario) -> Iterator[Problem]:
+    config = scenario.algorithm
+    if not isinstance(config, SPOConfig):
+        return
+    length, batch = config.sequence_length, config.batch_size
+    if config.buffer_size < batch * length:
+        sizes = (("buffer_size",), ("batch_size",), ("sequence_length",))
+        paths = tuple(("algorithm", *key) for key in sizes)
+        told = f"{config.buffer_size} steps cannot fill a batch of algorithm.batch_size ({batch}) "
+        told += f"sequences of algorithm.sequence_length ({length}) steps"
+        yield Problem(paths, f"{told}; take at least {batch * length}")
+    if config.buffer_size < scenario.env.num_envs * length:
+        paths = (
+            ("algorithm", "buffer_size"),
+            ("env", "num_envs"),
+            ("algorithm", "sequence_length"),
+        )
+        told = f"{config.buffer_size} steps cannot hold one update: env.num_envs "
+        told += f"({scenario.env.num_envs}) sequences of algorithm.sequence_length ({length}) steps"
+        yield Problem(paths, f"{told}; take at least {scenario.env.num_envs * length}")
+
+
 def _data_problems(scenario: Scenario) -> Iterator[Problem]:
     data, trades = scenario.data, isinstance(scenario.env, TradingEnvConfig)
     if data is None:
@@ -103,6 +126,7 @@ FIELD_CHECKS: tuple[Callable[[Scenario], Iterator[Problem]], ...] = (
     _budget_problems,
     _normalization_problems,
     _replay_problems,
+    _sequence_problems,
     _data_problems,
     _position_problems,
 )

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Discriminator, with_config
 
 from proxima.algorithms.ddpg import DDPGConfig
 from proxima.algorithms.ppo import PPOConfig
+from proxima.algorithms.spo import SPOConfig
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
 from proxima.nets.actor_critic import NetworkConfig
@@ -48,7 +49,7 @@ class Scenario:
     """The environment."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
     """The nets."""
-    algorithm: Annotated[PPOConfig | DDPGConfig, Discriminator("name")] = field(
+    algorithm: Annotated[PPOConfig | DDPGConfig | SPOConfig, Discriminator("name")] = field(
         default_factory=PPOConfig
     )
     """The algorithm and its settings."""
@@ -75,7 +76,7 @@ CHOICES = {
     "env": Choice(
         "backend", {"gymnax": EnvConfig, "gymnasium": EnvConfig, "trading": TradingEnvConfig}
     ),
-    "algorithm": Choice("name", {"ppo": PPOConfig, "ddpg": DDPGConfig}),
+    "algorithm": Choice("name", {"ppo": PPOConfig, "ddpg": DDPGConfig, "spo": SPOConfig}),
 }
 
 
