@@ -1,0 +1,304 @@
+"""Jumanji's environments, compiled into the training program: packing, mazes, routing, puzzles.
+
+What Jumanji has and an Env has not:
+- A state holds a random key. Here the key of each step is the one that was passed in, so that a search
+  that steps copies of a state does not look into its future.
+- A time limit ends an episode like a failure, with discount 0. Here it truncates: the limit is there to
+  end episodes, the problem goes on, and a value must not learn that it stops. The inner environment gets
+  no limit, and the episode's steps are counted here. What ends an episode for any other reason ends it as
+  in Jumanji, also at the last step.
+- Observations are nested. Here they are named arrays; a tuple of arrays of one shape is stacked along a
+  new last axis: the six coordinates of BinPack's spaces are one array (spaces, 6).
+- Actions have several parts. Where one mask spans all parts (BinPack, Minesweeper, Sudoku, Tetris) they
+  are numbered jointly, the last part counting fastest; where each part has a mask of its own (JobShop)
+  they stay apart.
+
+Left out: environments with a reward per agent (Connector, LevelBasedForaging, SearchAndRescue) or with
+actions that are no choices (MultiCVRP).
+"""
+
+import dataclasses
+import difflib
+import functools
+import importlib
+import inspect
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from proxima.core.errors import ProximaError
+from proxima.core.spaces import (
+    ACTION_MASK,
+    Box,
+    Discrete,
+    Fields,
+    MultiDiscrete,
+    box,
+    fields,
+)
+from proxima.core.types import PyTree, Step
+from proxima.domains.packing.binpack import BinPack
+from proxima.domains.packing.config import PackingEnvConfig
+
+NO_LIMIT = 2**30  # steps that no episode takes
+BLOCK = 256  # instances made side by side
+POOL = 0x900_1  # folded into the seed's key: instances share no stream with anything else
+LARGEST_JOINT = 100_000  # actions numbered jointly, at most
+
+
+class Playing(NamedTuple):
+    """An episode under way."""
+
+    inner: PyTree
+    steps: Array  # taken so far, int32
+
+
+class Jumanji(eqx.Module):
+    """An environment of Jumanji's as functions of its state, the key left out of it."""
+
+    inner: Any = eqx.field(static=True)
+    observation_space: Fields = eqx.field(static=True)
+    action_space: Discrete | MultiDiscrete = eqx.field(static=True)
+    parts: tuple[int, ...] = eqx.field(static=True)  # of an action; empty for a single number
+
+    def generate(self, key: Array) -> tuple[PyTree, PyTree]:
+        """A new instance and its first observation."""
+        state, timestep = self.inner.reset(key)
+        return _without_key(state), self._observe(timestep.observation)
+
+    def step(self, state: PyTree, action: Array, key: Array) -> tuple[PyTree, PyTree, Array, Array]:
+        """State, observation, reward and whether the episode has come to its end."""
+        if self.parts and isinstance(self.action_space, Discrete):
+            action = jnp.stack(jnp.unravel_index(action, self.parts)).astype(jnp.int32)
+        state, timestep = self.inner.step(dataclasses.replace(state, key=key), action)
+        reward = jnp.asarray(timestep.reward, jnp.float32)
+        return _without_key(state), self._observe(timestep.observation), reward, timestep.last()
+
+    def _observe(self, observation: Any) -> dict[str, Array]:
+        named = named_arrays(observation)
+        if ACTION_MASK in named:
+            shape = (*self.action_space.shape, self.action_space.n)
+            named[ACTION_MASK] = named[ACTION_MASK].reshape(shape)
+        return named
+
+
+class PackingEnv(eqx.Module):
+    """A problem as an Env: with a time limit, and instances from a pool or made anew."""
+
+    problem: BinPack | Jumanji
+    limit: Array  # steps of an episode, int32
+    pool: tuple[PyTree, PyTree] | None  # states and first observations, (instances, ...)
+
+    @property
+    def observation_space(self) -> Fields:
+        return self.problem.observation_space
+
+    @property
+    def action_space(self) -> Discrete | MultiDiscrete:
+        return self.problem.action_space
+
+    def reset(self, key: Array) -> tuple[Playing, PyTree]:
+        if self.pool is None:
+            inner, obs = self.problem.generate(key)
+        else:
+            instances = len(jax.tree.leaves(self.pool)[0])
+            index = jax.random.randint(key, (), 0, instances)
+            inner, obs = jax.tree.map(lambda leaf: leaf[index], self.pool)
+        return Playing(inner, jnp.int32(0)), obs
+
+    def step(self, state: Playing, action: Array, key: Array) -> tuple[Playing, Step]:
+        inner, obs, reward, ended = self.problem.step(state.inner, action, key)
+        steps = state.steps + 1
+        truncated = (steps >= self.limit) & ~ended
+        return Playing(inner, steps), Step(obs, reward, ended, truncated, {})
+
+
+def make(config: PackingEnvConfig, seed: int) -> PackingEnv:
+    """The named environment; its pool of instances, if there is one, is drawn from the seed."""
+    problem, limit = _problem(config.name, tuple(sorted(config.params.items())))
+    steps = config.max_steps_per_episode or limit
+    env = PackingEnv(problem, jnp.int32(steps), None)
+    if config.instances == 0:
+        return env
+    return PackingEnv(problem, env.limit, make_pool(problem, config.instances, seed))
+
+
+def without_pool(env: PackingEnv) -> PackingEnv:
+    """The same environment that makes a new instance at each reset: the one to evaluate on."""
+    return PackingEnv(env.problem, env.limit, None)
+
+
+def make_pool(problem: BinPack | Jumanji, instances: int, seed: int) -> tuple[PyTree, PyTree]:
+    """Instances and their first observations, made block by block: all at once would need more memory."""
+    block = min(BLOCK, instances)
+    blocks = -(-instances // block)
+    keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), POOL), (blocks, block))
+    made = jax.lax.map(jax.vmap(problem.generate), keys)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:instances], made)
+
+
+def named_arrays(observation: Any) -> dict[str, Array]:
+    """A nested observation as named arrays; parts of one shape and type are stacked along the last axis."""
+    named: dict[str, Array] = {}
+    for name, value in _parts(observation).items():
+        leaves = jax.tree.leaves(value)
+        alike = {(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves}
+        if len(leaves) == 1:
+            named[name] = jnp.asarray(leaves[0])
+        elif len(alike) == 1:
+            named[name] = jnp.stack(leaves, axis=-1)
+        else:
+            inner = named_arrays(value)
+            named |= {f"{name}_{part}": array for part, array in inner.items()}
+    return named
+
+
+def _parts(value: Any) -> dict[str, Any]:
+    """The fields of a NamedTuple or a dataclass."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: value.__dict__[field.name] for field in dataclasses.fields(value)}
+    return dict(zip(value._fields, value, strict=True))
+
+
+def _without_key(state: Any) -> Any:
+    # Strongly typed: what came from a Python number is weakly typed, what came from a checkpoint is not.
+    bare = dataclasses.replace(state, key=None)
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.asarray(leaf).dtype), bare)
+
+
+@functools.cache
+def _problem(name: str, params: tuple[tuple[str, Any], ...]) -> tuple[BinPack | Jumanji, int]:
+    # Once per settings: the inner environment is a static part of programs, found again by identity.
+    inner, limit = _construct(name, dict(params))
+    if name.startswith("BinPack"):
+        container = jnp.array(inner.generator.container_dims, jnp.int32)
+        return BinPack(container, inner.generator, inner.obs_num_ems), limit
+    action_spec, (_, timestep) = (
+        inner.action_spec,
+        jax.eval_shape(inner.reset, jax.random.key(0)),
+    )
+    if timestep.reward.shape != ():
+        raise ProximaError(
+            f"env.name: {name} gives each agent a reward of its own, and here one policy gets one reward"
+        )
+    observed = jax.eval_shape(named_arrays, timestep.observation)
+    mask = observed.get(ACTION_MASK)
+    values = tuple(int(n) for n in np.ravel(_values(name, action_spec)))
+    actions = _actions(name, values, None if mask is None else mask.shape)
+    if mask is not None:
+        mask_shape = (*actions.shape, actions.n)
+        observed[ACTION_MASK] = jax.ShapeDtypeStruct(mask_shape, mask.dtype)
+    spaces = fields({each: _box(array) for each, array in observed.items()})
+    return Jumanji(inner, spaces, actions, values if len(values) > 1 else ()), limit
+
+
+def _values(name: str, action_spec: Any) -> Any:
+    if type(action_spec).__name__ not in {"DiscreteArray", "MultiDiscreteArray"}:
+        raise ProximaError(
+            f"env.name: {name}'s actions are no choices among a few ({action_spec}), and masks need those"
+        )
+    return action_spec.num_values
+
+
+def _actions(
+    name: str, values: tuple[int, ...], mask: tuple[int, ...] | None
+) -> Discrete | MultiDiscrete:
+    """One number for all parts where a mask spans them or there is none; else parts."""
+    joint = math.prod(values)
+    if (mask is None or mask == values) and joint <= LARGEST_JOINT:
+        return Discrete(joint)
+    if len(set(values)) == 1 and mask in (None, (len(values), values[0])):
+        return MultiDiscrete(values[0], len(values))
+    raise ProximaError(
+        f"env.name: {name}'s actions {values} and their mask {mask} fit neither one joint choice nor "
+        "one choice per part"
+    )
+
+
+def _box(array: Any) -> Box:
+    if array.dtype == jnp.bool_:
+        return box(0, 1, array.shape, "bool")
+    return box(-math.inf, math.inf, array.shape, str(array.dtype))
+
+
+def _construct(name: str, params: dict[str, Any]) -> tuple[Any, int]:
+    """Jumanji's environment without a time limit, and the limit it would have had."""
+    import jumanji  # takes seconds
+
+    names = sorted(jumanji.registered_environments())
+    if name not in names:
+        near = difflib.get_close_matches(name, names, 3, 0.4)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"it has: {', '.join(names)}"
+        raise ProximaError(f"env.name: Jumanji has no {name!r}; {hint}")
+    try:
+        plain: Any = jumanji.make(name)
+    except (OSError, ImportError, RuntimeError) as error:  # Sokoban downloads its levels
+        raise ProximaError(f"env.name: {name} could not be made: {error}") from error
+    kind: Any = type(plain)
+    own, inner = _divided(name, kind, plain.__dict__.get("generator"), params)
+    if inner is not None:
+        own["generator"] = inner
+    if kind.__name__ == "BinPack":
+        own.setdefault("obs_num_ems", (inner or plain.generator).max_num_ems)
+    if "time_limit" not in inspect.signature(kind).parameters:
+        return kind(**own) if own else plain, NO_LIMIT
+    limit = kind(**own).time_limit
+    return kind(**own | {"time_limit": NO_LIMIT}), int(limit)
+
+
+def _divided(
+    name: str, kind: type, generator: Any, params: dict[str, Any]
+) -> tuple[dict[str, Any], Any]:
+    """The settings that are the environment's own, and a generator made with the rest, None if as it is."""
+    of_env = set(inspect.signature(kind).parameters) - {"generator", "viewer"}
+    own = {key: value for key, value in params.items() if key in of_env}
+    rest = {key: value for key, value in params.items() if key not in of_env}
+    if not rest:
+        return own, None
+    maker = _generator_class(name, generator, rest.pop("generator", None))
+    of_maker = inspect.signature(maker).parameters
+    for key in rest:
+        if generator is None or key not in of_maker:
+            known = of_env | set(of_maker) if generator is not None else of_env
+            near = difflib.get_close_matches(key, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"it has: {', '.join(sorted(known))}"
+            raise ProximaError(f"env.params.{key}: {name} has no such setting; {hint}")
+    return own, maker(**_filled(name, of_maker, generator, rest))
+
+
+def _generator_class(name: str, generator: Any, wanted: str | None) -> type:
+    """The class of the environment's own generator, or of the one asked for by name."""
+    if wanted is None or generator is None:
+        return type(generator)
+    module = importlib.import_module(type(generator).__module__)
+    classes = {
+        each: kind
+        for each, kind in inspect.getmembers(module, inspect.isclass)
+        if each.endswith("Generator") and not inspect.isabstract(kind)
+    }
+    if wanted not in classes:
+        told = f"{name} has: {', '.join(sorted(classes))}"
+        raise ProximaError(f"env.params.generator: there is no {wanted!r}; {told}")
+    return classes[wanted]
+
+
+def _filled(
+    name: str, parameters: Mapping[str, Any], generator: Any, given: dict[str, Any]
+) -> dict[str, Any]:
+    """The generator's arguments: those given, else those of the environment's own generator."""
+    present = generator.__dict__
+    filled = dict(given)
+    for key, parameter in parameters.items():
+        if key in filled:
+            continue
+        if key in present or f"_{key}" in present:
+            filled[key] = present[key] if key in present else present[f"_{key}"]
+        elif parameter.default is inspect.Parameter.empty:
+            raise ProximaError(f"env.params.{key}: {name}'s generator needs it; set it too")
+    return filled
