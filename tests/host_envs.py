@@ -101,7 +101,14 @@ class Spy:
         return self.resets[-1]
 
     def step(self, actions):
-        self.steps.append(self.pool.step(actions))
+        self.send(actions)
+        return self.receive()
+
+    def send(self, actions):
+        self.pool.send(actions)
+
+    def receive(self):
+        self.steps.append(self.pool.receive())
         return self.steps[-1]
 
     def render(self):
@@ -123,4 +130,5 @@ def make(config: EnvConfig = CARTPOLE, trials: int = 1, autoreset="same_step", *
         spies.append(Spy(adapter.make_pool(config, num_envs, autoreset, render)))
         return spies[-1]
 
-    return host.host_program(agent, make_pool, trials, NUM_ENVS, STEPS, 0), agent, spies
+    pools = host.Pools(lambda num_envs: [make_pool(num_envs, False)], make_pool)
+    return host.host_program(agent, pools, trials, NUM_ENVS, STEPS, 0), agent, spies

@@ -35,10 +35,13 @@ FENCES = {
     "gymnax": {"domains/control/gymnax"},
     "gymnasium": {
         "domains/control/gymnasium",
+        "domains/control/gymnasium_pools",
         "domains/control/gymnasium_spaces",
+        "domains/control/worker",
         "domains/trading/gymnasium",
         "domains/trading/registration",
     },
+    "envpool": {"domains/control/envpool"},
     "matplotlib": {"report"},
     "PIL": {"report"},
     "rich": {"cli"},

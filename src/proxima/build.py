@@ -46,7 +46,7 @@ def build(scenario: Scenario) -> Built:
     """The agent and the program of a scenario."""
     if isinstance(scenario.env, TradingEnvConfig):
         return _build_trading(scenario, scenario.env)
-    if scenario.env.backend == "gymnasium":
+    if scenario.env.backend in ("gymnasium", "envpool"):
         return _build_host(scenario, scenario.env)
     from proxima.domains.control.gymnax import make
 
@@ -186,24 +186,32 @@ def _build_trading(scenario: Scenario, config: TradingEnvConfig) -> Built:
 
 
 def _build_host(scenario: Scenario, config: EnvConfig) -> Built:
-    from proxima.domains.control.gymnasium import make_pool, spaces
-    from proxima.train.host import host_program
+    from proxima.domains.control.pools import evaluation_pool, spaces, training_pools
+    from proxima.train.host import Pools, host_program
+
+    notices: list[str] = []
+
+    def new_notices() -> list[str]:
+        told = notices.copy()
+        notices.clear()
+        return told
 
     observation_space, action_space = spaces(config)
-    if not isinstance(observation_space, Box | Fields):
-        raise ProximaError(
-            f"env.name: {config.name} observes single integers and the nets take arrays; "
-            "wrap it with gymnasium.wrappers.FlattenObservation and register it under a new name"
-        )
     agent = _agent(scenario, (observation_space, action_space))
     program = host_program(
         agent,
-        lambda num_envs, render: make_pool(config, num_envs, render=render),
+        Pools(
+            train=lambda num_envs: training_pools(config, num_envs, notices.append),
+            evaluate=lambda num_envs, render: evaluation_pool(
+                config, num_envs, render, notices.append
+            ),
+        ),
         trials=scenario.trials,
         num_envs=config.num_envs,
         steps=rollout_steps(scenario),
         experiment_seed=scenario.seed,
     )
+    program = program._replace(notices=new_notices)
     return Built(agent, program, observation_space, action_space, Layout(1, 1))
 
 

@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from host_envs import COUNTER, MODES, Counter
 
 from proxima.core.errors import ProximaError
-from proxima.core.spaces import Box, Discrete
+from proxima.core.spaces import Box, Discrete, box
 from proxima.domains.control import gymnasium as adapter
 from proxima.domains.control.config import EnvConfig
 
@@ -21,7 +21,9 @@ VECTOR_MODES = {
 
 
 class Structured(Counter):
-    observation_space = gymnasium.spaces.Dict({"a": gymnasium.spaces.Discrete(2)})
+    observation_space = gymnasium.spaces.Dict(
+        {"a": gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(2)])}
+    )
 
 
 class ManyActions(Counter):
@@ -149,8 +151,8 @@ def test_spaces_and_actions_are_translated():
     step = pool.step(np.array([[9.0, 0.5], [-0.5, -9.0]], np.float32))
     assert step.reward.tolist() == [6.0, -20.5] and step.next_obs.dtype == np.uint8
     frozen_lake = adapter.make_pool(EnvConfig(name="FrozenLake-v1"), 2)
-    assert frozen_lake.observation_space == Discrete(16)
-    assert frozen_lake.reset([0, 1]).dtype == np.int32
+    assert frozen_lake.observation_space == box(0, 1, (16,), "bool")
+    assert frozen_lake.reset([0, 1]).tolist() == [[True] + [False] * 15] * 2
 
 
 def test_an_episode_is_cut_at_the_limit_of_the_scenario():
@@ -186,7 +188,10 @@ def test_an_environment_that_raises_is_named_with_its_step_and_message():
         (EnvConfig(name="what is this?"), "could not make"),
         (EnvConfig(name="Testneeds_a_package-v0"), r'pip install "gymnasium\[box2d\]"'),
         (EnvConfig(name="CartPole-v1", params={"suton_barto": True}), "sutton_barto_reward"),
-        (EnvConfig(name="TestStructured-v0"), "observation space is Dict.*FlattenObservation"),
+        (
+            EnvConfig(name="TestStructured-v0"),
+            "field 'a' of the observation space is Tuple.*FlattenObservation",
+        ),
         (EnvConfig(name="TestManyActions-v0"), "action space is MultiDiscrete"),
     ],
 )

@@ -1,12 +1,15 @@
 """Every type the layers share. Time first, batch second; keys are arguments, never state of an env."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from __future__ import annotations
 
-import numpy as np
-from jax import Array
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from proxima.core.spaces import ObservationSpace, Space
+
+if TYPE_CHECKING:  # processes that only step environments do not wait for JAX
+    import numpy as np
+    from jax import Array
 
 # Arrays in a structure that belongs to whoever made it.
 PyTree = Any
@@ -101,26 +104,32 @@ class Agent(Protocol):
 
 
 class HostStep(NamedTuple):
-    """What a pool of host environments says after a row of actions, (N, ...) NumPy arrays."""
+    """What a pool of host environments says after a row of actions: NumPy arrays (N, ...)."""
 
-    obs: np.ndarray  # to act on next; of the next episode where one ended
+    obs: PyTree  # to act on next; of the next episode where one ended
     reward: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
-    next_obs: np.ndarray  # before any reset
-    mask: np.ndarray  # False where the row is no real step: a next-step autoreset's fake one
+    next_obs: PyTree  # before any reset
+    # False where the row is no real step: a next-step autoreset's fake one, or, if it also says truncated,
+    # one that was lost with the process that should have made it; `obs` then begins a new episode.
+    mask: np.ndarray
 
 
 class HostEnv(Protocol):
     """Many environments stepped on the host together; resets itself, whatever its autoreset mode."""
 
-    observation_space: Space
+    observation_space: ObservationSpace
     action_space: Space
     num_envs: int
 
-    def reset(self, seeds: Sequence[int]) -> np.ndarray: ...
+    def reset(self, seeds: Sequence[int]) -> PyTree: ...
 
-    def step(self, actions: np.ndarray) -> HostStep: ...
+    def send(self, actions: np.ndarray) -> None: ...  # may return before the step is done
+
+    def receive(self) -> HostStep: ...  # the step of the actions sent last
+
+    def step(self, actions: np.ndarray) -> HostStep: ...  # the one and then the other
 
     def render(self) -> np.ndarray | None: ...  # a picture of the first one, where it draws any
 

@@ -193,6 +193,8 @@ def _train_and_finish(
 
     def on_chunk(report: ChunkReport) -> Any:
         record(run, report)
+        for told in program.notices():
+            run.display.say(told)
         run.display.chunk(report, training_seconds())
         if report.checkpoint_due:
             _note_progress(run, info, training_seconds())

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from proxima.algorithms.ddpg import DDPGConfig
 from proxima.algorithms.ppo import PPOConfig
 from proxima.algorithms.spo import SPOConfig
+from proxima.domains.control.config import EnvConfig
 from proxima.domains.trading.config import TradingEnvConfig
 from proxima.scenario.tree import Problem, Scenario, dotted
 from proxima.scenario.words import either
@@ -120,6 +121,26 @@ def _position_problems(scenario: Scenario) -> Iterator[Problem]:
         yield Problem((("env", "positions"),), told)
 
 
+def _pool_problems(scenario: Scenario) -> Iterator[Problem]:
+    env = scenario.env
+    if not isinstance(env, EnvConfig):
+        return
+    if env.backend == "gymnax" and env.workers:
+        told = f"{env.workers}, and env.backend gymnax has no workers: it is compiled; set 0"
+        yield Problem((("env", "workers"), ("env", "backend")), told)
+    if env.groups == 1:
+        return
+    if env.backend == "gymnax" or (env.backend == "gymnasium" and not env.workers):
+        told = (
+            f"{env.groups}, and nothing steps beside the policy; set env.workers (with env.backend "
+        )
+        paths = (("env", "groups"), ("env", "workers"), ("env", "backend"))
+        yield Problem(paths, told + "gymnasium), or env.groups to 1")
+    if env.num_envs % env.groups:
+        told = f"{env.num_envs} environments cannot be divided into {env.groups} groups"
+        yield Problem((("env", "num_envs"), ("env", "groups")), told + "; take an even number")
+
+
 FIELD_CHECKS: tuple[Callable[[Scenario], Iterator[Problem]], ...] = (
     _name_problems,
     _batch_problems,
@@ -129,4 +150,5 @@ FIELD_CHECKS: tuple[Callable[[Scenario], Iterator[Problem]], ...] = (
     _sequence_problems,
     _data_problems,
     _position_problems,
+    _pool_problems,
 )

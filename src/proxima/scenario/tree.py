@@ -74,7 +74,13 @@ class Choice(NamedTuple):
 
 CHOICES = {
     "env": Choice(
-        "backend", {"gymnax": EnvConfig, "gymnasium": EnvConfig, "trading": TradingEnvConfig}
+        "backend",
+        {
+            "gymnax": EnvConfig,
+            "gymnasium": EnvConfig,
+            "envpool": EnvConfig,
+            "trading": TradingEnvConfig,
+        },
     ),
     "algorithm": Choice("name", {"ppo": PPOConfig, "ddpg": DDPGConfig, "spo": SPOConfig}),
 }

@@ -1,17 +1,17 @@
 """A Program over host environments: the same agents, with the environments stepped in Python.
 
     per update:  the noise of a whole rollout, one compiled call
-                 per step: explore, one compiled call over all trials; step the pool
+                 the rollout: `host_collect.py`
                  learn, one compiled call over all trials
 
-One pool holds the training environments of all trials. Its state cannot be saved, so the training
-loop re-seeds it at checkpoints: whether a run goes on or is restored there, it sees the same
-episodes. `host_evaluate.py` evaluates and records, in pools of its own.
+The state of host environments cannot be saved, so the training loop re-seeds them at checkpoints:
+whether a run goes on or is restored there, it sees the same episodes. `host_evaluate.py` evaluates and
+records, in pools of its own.
 """
 
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
-from operator import itemgetter
 from typing import NamedTuple, final
 
 import jax
@@ -24,7 +24,8 @@ from proxima.core.trees import select
 from proxima.core.types import Agent, HostEnv, PyTree, Streams, TrainState, Transition
 from proxima.train.chunk import all_finite, over_trials, split_streams
 from proxima.train.collect import finished_episodes
-from proxima.train.host_act import Act, explorer, zeros
+from proxima.train.host_act import explorer
+from proxima.train.host_collect import HostCollector
 from proxima.train.host_evaluate import Evaluator, MakePool
 from proxima.train.program import Program
 
@@ -39,12 +40,20 @@ class HostActors(NamedTuple):
     episode_length: Array  # (B,)
 
 
+class Pools(NamedTuple):
+    """Where host environments come from."""
+
+    train: Callable[[int], Sequence[HostEnv]]  # number of environments → groups that share them
+    evaluate: MakePool
+
+
 def host_program(
-    agent: Agent, make_pool: MakePool, trials: int, num_envs: int, steps: int, experiment_seed: int
+    agent: Agent, pools: Pools, trials: int, num_envs: int, steps: int, experiment_seed: int
 ) -> Program:
     """The Program of an agent on host environments, `num_envs` for each trial."""
-    training = Training(agent, make_pool(trials * num_envs, False), num_envs, steps)
-    evaluator = Evaluator(agent, make_pool, experiment_seed)
+    collector = HostCollector(pools.train(trials * num_envs), trials, steps)
+    training = Training(agent, collector, num_envs, steps)
+    evaluator = Evaluator(agent, pools.evaluate, experiment_seed)
 
     def init(seeds: list[int]) -> TrainState:
         return _init(agent, jnp.asarray(seeds, jnp.uint32), num_envs)
@@ -52,11 +61,11 @@ def host_program(
     def prepare(states: TrainState, episodes: int) -> TrainState:
         learners = jax.tree.map(jnp.copy, states.learner)  # the update gives its own up
         states = training.prepare(states)
-        evaluator.prepare(learners, episodes, training.pool.observation_space)
+        evaluator.prepare(learners, episodes, collector.observation_space)
         return states
 
     def close() -> None:
-        training.pool.close()
+        collector.close()
         evaluator.close()
 
     return Program(
@@ -76,16 +85,14 @@ def host_program(
 
 @final
 class Training:
-    """The training environments of all trials, and where they stand: what cannot be saved."""
+    """Updates, and where the training environments stand: what cannot be saved."""
 
-    def __init__(self, agent: Agent, pool: HostEnv, num_envs: int, steps: int):
-        self.pool = pool
+    def __init__(self, agent: Agent, collector: HostCollector, num_envs: int, steps: int):
         self._agent = agent
+        self._collector = collector
         self._shape = (steps, num_envs)
         self._generation: np.ndarray | None = None  # (trials,), None before the first reset
         self._steps = 0
-        self._obs: np.ndarray
-        self._stores: list[np.ndarray] = []  # the arrays that every rollout is written into
 
     def run(
         self, states: TrainState, active: np.ndarray, updates: int
@@ -102,7 +109,8 @@ class Training:
             begun = time.perf_counter()
             key, shuffle, noise = _begin(self._agent, learner, key, active, self._shape)
             explore = explorer(self._agent, policy)
-            rollout, stepping = self._collect(explore, jax.device_get(noise))
+            rollout, stepping = self._collector.collect(explore, jax.device_get(noise))
+            self._steps += self._shape[0]
             collected = time.perf_counter()
             learner, policy, actors, sums, going = _update(
                 self._agent, learner, policy, actors, rollout, shuffle, going
@@ -126,17 +134,11 @@ class Training:
     def prepare(self, states: TrainState) -> TrainState:
         """The states as they were, everything compiled that a chunk needs."""
         none = np.zeros(len(states.actors.steps), bool)
-        obs = zeros(self.pool.observation_space, self.pool.num_envs)
         _, shuffle, noise = _begin(self._agent, states.learner, states.key, none, self._shape)
         learner = _copy(states.learner)  # the update gives its own up
         policy = self._agent.policy(states.learner)
-        explore = explorer(self._agent, policy)
-        first = jax.tree.map(itemgetter(0), jax.device_get(noise))
-        action, aux = jax.device_get(explore(obs, first))
-        number, flag = np.zeros(len(obs), np.float32), np.zeros(len(obs), bool)
-        row = (obs, action, number, obs, flag, flag, flag, aux)
-        self._write(0, row)
-        rollout, active = self._rollout(row), jnp.asarray(none)
+        rollout = self._collector.example(explorer(self._agent, policy), jax.device_get(noise))
+        active = jnp.asarray(none)
         _update(self._agent, learner, policy, states.actors, rollout, shuffle, active)
         return states
 
@@ -151,41 +153,11 @@ class Training:
             return
         self._generation = np.asarray(actors.generation)
         self._steps = 0
-        self._obs = self.pool.reset(
-            [
-                _training_seed(int(trial_seed), int(generation), index)
-                for trial_seed, generation in zip(actors.trial_seed, actors.generation, strict=True)
-                for index in range(self._shape[1])
-            ]
-        )
-
-    def _collect(self, explore: Act, noise: PyTree) -> tuple[Transition, float]:
-        """A rollout (T, trials × B, ...), and the seconds spent in the environments."""
-        stepping = 0.0
-        for t in range(self._shape[0]):
-            obs = self._obs
-            chosen = explore(obs, jax.tree.map(itemgetter(t), noise))
-            action, aux = jax.tree.map(np.asarray, chosen)  # device_get costs more than the nets
-            start = time.perf_counter()
-            self._obs, reward, terminated, truncated, next_obs, mask = self.pool.step(action)
-            stepping += time.perf_counter() - start
-            row = (obs, action, reward, next_obs, terminated, truncated, mask, aux)
-            self._write(t, row)
-        self._steps += self._shape[0]
-        return self._rollout(row), stepping
-
-    def _write(self, t: int, row: tuple) -> None:
-        """One time step into the stores, in the order of a Transition's fields."""
-        leaves = jax.tree.leaves(row)
-        if not self._stores:
-            steps = self._shape[0]
-            self._stores = [np.empty((steps, *leaf.shape), leaf.dtype) for leaf in leaves]
-        for store, leaf in zip(self._stores, leaves, strict=True):
-            store[t] = leaf
-
-    def _rollout(self, row: tuple) -> Transition:
-        """What the stores hold, structured as the rows are."""
-        return Transition(*jax.tree.unflatten(jax.tree.structure(row), self._stores))
+        seeds = [
+            [_training_seed(int(trial_seed), int(generation), i) for i in range(self._shape[1])]
+            for trial_seed, generation in zip(actors.trial_seed, actors.generation, strict=True)
+        ]
+        self._collector.reset(np.asarray(seeds))
 
 
 def _training_seed(trial_seed: int, generation: int, index: int) -> int:
@@ -264,6 +236,7 @@ def _update(
 
     def one(trial):
         learner, actors, rollout, key = trial
+        rollout, actors = _cut_at_losses(rollout, actors)
         learner, metrics = agent.update(learner, rollout, key)
         open_return, open_length, episodes = finished_episodes(
             rollout, actors.episode_return, actors.episode_length
@@ -279,3 +252,18 @@ def _update(
     (learner, actors), sums = over_trials(one, (learner, actors, by_trial, shuffle))
     active = active & all_finite(sums)
     return learner, select(active, agent.policy(learner), policy), actors, sums, active
+
+
+def _cut_at_losses(rollout: Transition, actors: HostActors) -> tuple[Transition, HostActors]:
+    """The rollout with episodes truncated at the last step before the row they were lost in.
+
+    What an open episode had gathered is dropped where the first row is such a one.
+    """
+    lost = rollout.truncated & ~rollout.mask
+    before = jnp.concatenate([lost[1:], jnp.zeros_like(lost[:1])]) & rollout.mask
+    kept = ~lost[0]
+    return rollout._replace(
+        truncated=rollout.truncated | (before & ~rollout.terminated)
+    ), actors._replace(
+        episode_return=actors.episode_return * kept, episode_length=actors.episode_length * kept
+    )

@@ -8,14 +8,12 @@ from collections.abc import Callable
 from functools import partial
 
 import jax
-import numpy as np
 from jax import Array
 
-from proxima.core.spaces import Discrete, Space
 from proxima.core.types import Agent, PyTree, View
 from proxima.train.chunk import over_trials
 
-Act = Callable[[np.ndarray, PyTree], PyTree]  # a pool's observations, noise → what was chosen
+Act = Callable[[PyTree, PyTree], PyTree]  # a pool's observations, noise → what was chosen
 
 
 def explorer(agent: Agent, policies: PyTree) -> Act:
@@ -28,17 +26,11 @@ def exploiter(agent: Agent, policies: PyTree) -> Act:
     return _acting(_exploit, agent, policies)
 
 
-def zeros(space: Space, count: int) -> np.ndarray:
-    """Observations to compile with."""
-    dtype = "int32" if isinstance(space, Discrete) else space.dtype
-    return np.zeros((count, *space.shape), dtype)
-
-
-def _explore(agent: Agent, policy: PyTree, obs: Array, noise: PyTree) -> PyTree:
+def _explore(agent: Agent, policy: PyTree, obs: PyTree, noise: PyTree) -> PyTree:
     return agent.explore(policy, View(obs), noise)
 
 
-def _exploit(agent: Agent, policy: PyTree, obs: Array, noise: PyTree) -> PyTree:
+def _exploit(agent: Agent, policy: PyTree, obs: PyTree, noise: PyTree) -> PyTree:
     return agent.exploit(policy, View(obs))
 
 
@@ -56,10 +48,10 @@ def _compiled(choose: Callable, structure) -> Callable:
     """
 
     @jax.jit
-    def act(leaves: list[Array], obs: Array, noise: PyTree) -> PyTree:
+    def act(leaves: list[Array], obs: PyTree, noise: PyTree) -> PyTree:
         agent, policies = jax.tree.unflatten(structure, leaves)
         trials = jax.tree.leaves(policies)[0].shape[0]
-        by_trial = obs.reshape(trials, -1, *obs.shape[1:])
+        by_trial = jax.tree.map(lambda rows: rows.reshape(trials, -1, *rows.shape[1:]), obs)
         chosen = over_trials(lambda row: choose(agent, *row), (policies, by_trial, noise))
         return jax.tree.map(lambda rows: rows.reshape(-1, *rows.shape[2:]), chosen)
 

@@ -18,15 +18,23 @@ from jax import Array
 
 from proxima.core.errors import ProximaError
 from proxima.core.seeds import EVALUATION, evaluation_keys, host_seed
-from proxima.core.spaces import Space
+from proxima.core.spaces import (
+    ACTION_MASK,
+    Fields,
+    ObservationSpace,
+    Space,
+    action_mask,
+    zeros,
+)
 from proxima.core.types import Agent, HostEnv, PyTree
 from proxima.train.compiled import random_action
-from proxima.train.host_act import Act, exploiter, explorer, zeros
+from proxima.train.host_act import Act, exploiter, explorer
 from proxima.train.program import Evaluation, Policy, Recording
 
 EVALUATION_WIDTH = 16  # environments per trial that evaluate side by side, at most
 EVALUATION_STEPS = 100_000  # an evaluation episode longer than this is taken for endless
 NOISE_ROWS = 128  # steps whose randomness an evaluation draws at once
+TRIES = 3  # of a round of evaluation episodes, where processes fail
 RECORDED_STEPS = 2_000
 RECORDED_FRAMES = 500
 
@@ -43,9 +51,9 @@ class Evaluator:
         self._seed = experiment_seed
         self._pools: dict[int, HostEnv] = {}  # by their number of environments
 
-    def prepare(self, learners: PyTree, episodes: int, observation_space: Space) -> None:
+    def prepare(self, learners: PyTree, episodes: int, space: ObservationSpace) -> None:
         """Compiles what a greedy evaluation needs."""
-        obs = zeros(observation_space, _count(learners) * _width(episodes))
+        obs = zeros(space, (_count(learners) * _width(episodes),))
         exploiter(self._agent, self._agent.policy(learners))(obs, None)
 
     def evaluate(self, learners: PyTree, policy: Policy, episodes: int) -> Evaluation:
@@ -61,9 +69,8 @@ class Evaluator:
             numbers = range(first, first + width)
             seeds = [self._episode_seed(number) for number in numbers]
             wanted = np.tile(np.asarray(numbers) < episodes, trials)
-            now = keys[first : first + width]
-            noise = _noise(self._agent, pool.action_space, now, policy, trials)
-            played = _play(pool, act, noise, seeds * trials, wanted)
+            noise = partial(_noise, self._agent, pool, keys[first : first + width], policy, trials)
+            played = _play_whole(pool, act, noise, seeds * trials, wanted)
             rounds.append([rows.reshape(trials, width) for rows in played])
         columns = (np.hstack(rows)[:, :episodes] for rows in zip(*rounds, strict=True))
         shape = (_count(learners), episodes)
@@ -109,13 +116,19 @@ def _policy(agent: Agent, learners: PyTree, policy: Policy) -> Act:
     if policy == "greedy":
         return exploiter(agent, agent.policy(learners))
     if policy == "random":
-        return lambda obs, noise: noise[0]  # the actions themselves, of the one trial that plays
+        return _take_drawn
     explore = explorer(agent, agent.policy(learners))
     return lambda obs, noise: explore(obs, noise)[0]
 
 
+def _take_drawn(obs: PyTree, drawn: np.ndarray) -> np.ndarray:
+    """The random actions of the one trial that plays: as drawn, or of the valid ones the likeliest."""
+    mask = action_mask(obs)
+    return drawn[0] if mask is None else np.argmax(np.where(mask, drawn[0], -1.0), axis=-1)
+
+
 def _noise(
-    agent: Agent, space: Space, keys: Array, policy: Policy, trials: int
+    agent: Agent, pool: HostEnv, keys: Array, policy: Policy, trials: int
 ) -> Iterator[PyTree]:
     """The randomness of one step after the other, the same for all trials, (trials, episodes, ...).
 
@@ -123,22 +136,39 @@ def _noise(
     """
     if policy == "greedy":
         yield from itertools.repeat(None)
+    space, observed = pool.action_space, pool.observation_space
+    masks = observed.get(ACTION_MASK) if isinstance(observed, Fields) else None
+    shape = None if masks is None else masks.shape
 
     def for_all(leaf: np.ndarray) -> np.ndarray:
         return np.broadcast_to(leaf[:, None], (len(leaf), trials, *leaf.shape[1:]))
 
     for block in itertools.count():
-        rows = jax.tree.map(for_all, jax.device_get(_draw(agent, space, keys, block, policy)))
+        rows = jax.tree.map(
+            for_all, jax.device_get(_draw(agent, space, shape, keys, block, policy))
+        )
         for t in range(NOISE_ROWS):
             yield jax.tree.map(itemgetter(t), rows)
 
 
-@partial(jax.jit, static_argnames=("space", "policy"))
-def _draw(agent: Agent, space: Space, keys: Array, block: Array, policy: Policy) -> PyTree:
-    """The randomness of NOISE_ROWS steps of each episode, (NOISE_ROWS, episodes, ...)."""
+@partial(jax.jit, static_argnames=("space", "masks", "policy"))
+def _draw(
+    agent: Agent,
+    space: Space,
+    masks: tuple[int, ...] | None,
+    keys: Array,
+    block: Array,
+    policy: Policy,
+) -> PyTree:
+    """The randomness of NOISE_ROWS steps of each episode, (NOISE_ROWS, episodes, ...).
+
+    A random policy gets its actions, or where there are `masks` of a shape a number for every action.
+    """
 
     def one(key: Array) -> PyTree:
         key = jax.random.fold_in(key, block)
+        if policy == "random" and masks is not None:
+            return jax.random.uniform(key, (NOISE_ROWS, *masks))
         if policy == "random":
             return jax.vmap(partial(random_action, space))(jax.random.split(key, NOISE_ROWS))
         return agent.noise(None, key, (NOISE_ROWS,))
@@ -146,14 +176,37 @@ def _draw(agent: Agent, space: Space, keys: Array, block: Array, policy: Policy)
     return jax.vmap(one, out_axes=1)(keys)
 
 
+def _play_whole(
+    pool: HostEnv,
+    act: Act,
+    noise: Callable[[], Iterator[PyTree]],
+    seeds: list[int],
+    alive: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """A round played anew where an episode was lost with its process: seeded, it is the same one."""
+    for _ in range(TRIES):
+        played = _play(pool, act, noise(), seeds, alive)
+        if played is not None:
+            return played
+    raise ProximaError(
+        f"an evaluation was begun {TRIES} times, and each time a process with some of its environments "
+        "failed; set env.on_worker_failure to stop to hear of the first"
+    )
+
+
 def _play(
     pool: HostEnv, act: Act, noise: Iterator[PyTree], seeds: list[int], alive: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return and length of the first episode of every environment that is `alive`, (N,)."""
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return and length of the first episode of every environment that is `alive`, (N,).
+
+    None if one of these episodes was lost.
+    """
     obs = pool.reset(seeds)
     returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds))
     for row in itertools.islice(noise, EVALUATION_STEPS):
         step = pool.step(np.asarray(act(obs, row)))
+        if (alive & ~step.mask).any():  # a next-step autoreset's fake rows come after an ending
+            return None
         returns += np.where(alive, step.reward, 0.0)
         lengths += alive
         alive = alive & ~(step.terminated | step.truncated)
@@ -168,7 +221,7 @@ def _play(
 
 def _record(pool: HostEnv, act: Act, seed: int) -> Recording:
     """One episode, with pictures for as long as the environment gives any."""
-    rows: list[tuple] = []
+    rows: list[PyTree] = []
     frames: list[np.ndarray] = []
     obs = pool.reset([seed])
     for t in range(RECORDED_STEPS):
@@ -177,9 +230,9 @@ def _record(pool: HostEnv, act: Act, seed: int) -> Recording:
             frames.append(frame)
         action = np.asarray(act(obs, None))
         step = pool.step(action)
-        rows.append((obs[0], action[0], step.reward[0]))
+        rows.append(jax.tree.map(itemgetter(0), (obs, action, step.reward)))
         obs = step.obs
         if step.terminated[0] or step.truncated[0]:
             break
-    obs, actions, rewards = (np.stack(column) for column in zip(*rows, strict=True))
+    obs, actions, rewards = jax.tree.map(lambda *column: np.stack(column), *rows)
     return Recording(obs, actions, rewards, frames or None)

@@ -48,3 +48,5 @@ class Program(NamedTuple):
     exact_anywhere: bool  # False: exact resume only from states that `reseed` has just returned
     steps_per_update: int
     close: Callable[[], None]
+    # Sentences for the user that came up since the last call.
+    notices: Callable[[], list[str]] = list

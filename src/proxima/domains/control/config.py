@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from annotated_types import Ge
+from annotated_types import Ge, Gt, Interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,11 +13,21 @@ class EnvConfig:
 
     name: str = "CartPole-v1"
     """The environment's registered name, for example CartPole-v1 or Breakout-MinAtar."""
-    backend: Literal["gymnax", "gymnasium"] = "gymnax"
-    """gymnax: compiled into the training program; gymnasium: any Gymnasium env, stepped on the host."""
+    backend: Literal["gymnax", "gymnasium", "envpool"] = "gymnax"
+    """gymnax: compiled into the training program; gymnasium: any Gymnasium env, stepped on the host;
+    envpool: those that EnvPool has in C++, stepped in threads."""
     num_envs: Annotated[int, Ge(1)] = 8
     """Copies of the environment that step side by side."""
     max_steps_per_episode: Annotated[int, Ge(1)] | None = None
     """Episodes are truncated after this many steps; null keeps the environment's own limit."""
     params: Mapping[str, float | int | bool | str] = field(default_factory=dict)
-    """The environment's own settings: gymnax EnvParams fields, or gymnasium.make keywords."""
+    """The environment's own settings: gymnax EnvParams fields, gymnasium.make or envpool.make keywords."""
+    workers: Annotated[int, Ge(0)] = 0
+    """gymnasium: processes that step the environments, 0 for none but the trainer's own;
+    envpool: threads, 0 for as many as there are cores."""
+    groups: Annotated[int, Interval(ge=1, le=2)] = 1
+    """2: the policy acts for one half of the environments while the other half steps."""
+    worker_timeout: Annotated[float, Gt(0)] = 60.0
+    """Seconds after which a worker process that has not answered counts as hung."""
+    on_worker_failure: Literal["stop", "restart"] = "stop"
+    """A worker process that dies or hangs: stop the run, or start its environments again and go on."""
