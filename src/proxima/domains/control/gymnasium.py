@@ -6,6 +6,7 @@ of their own (`workers.py`).
 
 import difflib
 import inspect
+import warnings
 from typing import Any
 
 from proxima.core.errors import ProximaError
@@ -75,7 +76,10 @@ def make_env(config: EnvConfig, render: bool) -> Any:
         settings["render_mode"] = "rgb_array"
     name = config.name
     try:
-        return gymnasium.make(name, **settings)
+        with warnings.catch_warnings():
+            # Box2D's, made by SWIG; turned into an error, it ends the whole process.
+            warnings.filterwarnings("ignore", "builtin type", DeprecationWarning)
+            return gymnasium.make(name, **settings)
     except gymnasium.error.DependencyNotInstalled as error:
         raise ProximaError(f"env.name: {name} needs a package that is missing: {error}") from error
     except gymnasium.error.UnregisteredEnv as error:
