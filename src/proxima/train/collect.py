@@ -37,14 +37,18 @@ class Collector(eqx.Module):
         zeros = jnp.zeros(len(reset_keys))
         return Actors(env_state, obs, zeros, zeros)
 
+    def draw(self, env_keys: Array) -> tuple[Array, PyTree]:
+        """The rollout's keys to step with, (T, B), and a reset for wherever an episode may end."""
+        keys = jax.vmap(lambda env_key: jax.random.split(env_key, (self.steps, 2)))(env_keys)
+        keys = jnp.swapaxes(keys, 0, 1)  # (T, B, 2): one to step and one to reset
+        # Any step may end an episode: a reset for each, drawn at once, is cheaper than in the loop.
+        return keys[:, :, 0], jax.vmap(jax.vmap(self.env.reset))(keys[:, :, 1])
+
     def __call__(
         self, agent: Agent, learner: PyTree, actors: Actors, key: Streams
     ) -> tuple[Actors, Transition, dict[str, Array]]:
         """The actors afterwards, the rollout (T, B, ...), and sums over the episodes that ended."""
-        env_keys = jax.vmap(lambda env_key: jax.random.split(env_key, (self.steps, 2)))(key.env)
-        env_keys = jnp.swapaxes(env_keys, 0, 1)  # (T, B, 2): one to step and one to reset
-        # Any step may end an episode: a reset for each, drawn at once, is cheaper than in the loop.
-        resets = jax.vmap(jax.vmap(self.env.reset))(env_keys[:, :, 1])
+        step_keys, resets = self.draw(key.env)
         act_key = key.act
         if self.axis is not None:
             act_key = jax.random.fold_in(act_key, jax.lax.axis_index(self.axis))
@@ -69,7 +73,7 @@ class Collector(eqx.Module):
             )
             return carry, transition
 
-        rows = (noise, env_keys[:, :, 0], resets)
+        rows = (noise, step_keys, resets)
         (env_state, obs), rollout = jax.lax.scan(step, (actors.env_state, actors.obs), rows)
         episode_return, episode_length, episodes = finished_episodes(
             rollout, actors.episode_return, actors.episode_length

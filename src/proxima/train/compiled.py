@@ -23,6 +23,7 @@ from proxima.train.chunk import (
     place,
 )
 from proxima.train.collect import Collector
+from proxima.train.profile import Acting, profiler
 from proxima.train.program import Evaluation, Policy, Program, Recording
 
 RECORDED_STEPS = 2_000
@@ -37,6 +38,7 @@ def compiled_program(
     experiment_seed: int,
     evaluation_env: Env | None = None,
     closing_env: Env | None = None,
+    acting: Acting = "act",
 ) -> Program:
     """The Program of an agent on a compiled environment; evaluation may have environments of its own."""
     seed = jnp.uint32(experiment_seed)
@@ -81,6 +83,7 @@ def compiled_program(
         exact_anywhere=True,
         steps_per_update=collector.num_envs * collector.steps,
         close=lambda: None,
+        profile=profiler(agent, collector, layout, acting),
     )
 
 

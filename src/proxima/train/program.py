@@ -48,5 +48,7 @@ class Program(NamedTuple):
     exact_anywhere: bool  # False: exact resume only from states that `reseed` has just returned
     steps_per_update: int
     close: Callable[[], None]
+    # states → seconds per update by part; None: every chunk says so itself, as time/env and the like.
+    profile: Callable[[TrainState], dict[str, float]] | None = None
     # Sentences for the user that came up since the last call.
     notices: Callable[[], list[str]] = list
