@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from proxima.core.trees import pack_rows, select
+from proxima.core.trees import pack_flags, pack_rows, select
 
 
 def test_packing_round_trip_keeps_shapes_types_and_values():
@@ -25,3 +25,25 @@ def test_select_spreads_the_condition():
     chosen = select(jnp.asarray([True, False]), yes, no)
     np.testing.assert_array_equal(chosen["a"], [[1, 1, 1], [0, 0, 0]])
     np.testing.assert_array_equal(chosen["b"], [1, 0])
+
+
+def test_flags_come_back_and_take_a_24th_of_the_room():
+    draw = np.random.default_rng(0)
+    tree = {
+        "mask": jnp.asarray(draw.uniform(size=(3, 2, 5, 10)) < 0.5),
+        "flag": jnp.asarray(draw.uniform(size=(3, 2)) < 0.5),
+        "all": jnp.ones((3, 2, 48), bool),
+        "number": jnp.asarray(draw.normal(size=(3, 2, 4)), jnp.float32),
+    }
+    narrow, widen = pack_flags(tree, 2)
+    assert {name: leaf.shape[2:] for name, leaf in narrow.items()} == {
+        "mask": (3,),
+        "flag": (1,),
+        "all": (2,),
+        "number": (4,),
+    }
+    rows, unpack = pack_rows(narrow, 1)
+    back = widen(unpack(rows[jnp.asarray([2, 0])]))
+    for name, leaf in tree.items():
+        assert back[name].dtype == leaf.dtype
+        np.testing.assert_array_equal(back[name], leaf[jnp.asarray([2, 0])])

@@ -269,7 +269,7 @@ class SPO(eqx.Module):
         search = smc.Noise(
             action=self._action_noise(action, copies),
             step=jax.random.split(step, copies),
-            resample=jax.random.uniform(resample, (*shape, self.depth)),
+            resample=jax.random.uniform(resample, copies),
         )
         log_gamma = None
         if self.mix_noise:

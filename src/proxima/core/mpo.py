@@ -13,6 +13,7 @@ from jax import Array
 from proxima.core.distributions import Distribution, MultiCategorical, Normal, TanhNormal
 
 LOWEST_LOG_DUAL = -18.0  # softplus is then 1.5e-8: smaller, and advantages divided by it overflow
+LEAST = -100.0  # an exponent whose exponential is no part of any sum, in float32
 
 
 def dual(log_dual: Array) -> Array:
@@ -24,11 +25,13 @@ def temperature_loss(advantage: Array, temperature: Array, epsilon: Array) -> Ar
     """η (ε + log mean exp(A/η)) over the N particles, the last axis (arXiv 1806.06920, eq. 4).
 
     Its minimum over η is where the weighting softmax(A/η) is ε away from the prior, in KL. The largest A
-    is taken out of the exponent, so that none overflows.
+    is taken out before the division, η log Σ exp(A/η) = m + η log Σ exp((A − m)/η), and no exponent is
+    below LEAST, so that neither the loss nor its gradient overflows.
     """
-    count = advantage.shape[-1]
-    log_mean = jax.nn.logsumexp(advantage / temperature, axis=-1) - jnp.log(count)
-    return temperature * (epsilon + log_mean)
+    largest = jnp.max(advantage, axis=-1, keepdims=True)
+    exponent = jnp.maximum((advantage - largest) / temperature, LEAST)
+    log_mean = jnp.log(jnp.mean(jnp.exp(exponent), axis=-1))
+    return largest[..., 0] + temperature * (epsilon + log_mean)
 
 
 def alpha_loss(kl: Array, alpha: Array, epsilon: Array) -> Array:

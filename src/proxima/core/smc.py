@@ -42,11 +42,11 @@ class Rules(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """The randomness of a search: of depths (D, B, N, ...), or (D, B) where a depth needs one number."""
+    """The randomness of a search of depth D, (D, B, N, ...)."""
 
     action: Array
     step: Array  # keys
-    resample: Array  # uniform numbers (D, B)
+    resample: Array  # uniform numbers
 
 
 class Particles(NamedTuple):
@@ -68,6 +68,14 @@ class Found(NamedTuple):
     weight: Array  # of these, adding up to 1
     advantage: Array  # of the root actions as they were drawn
     metrics: dict[str, Array]  # (B,)
+
+
+def shares(weight: Array, temperature: Array) -> Array:
+    """softmax(weight / temperature) over the last axis; the largest is taken out before the division.
+
+    However large the weights and low the temperature, nothing overflows but to a share of 0.
+    """
+    return jax.nn.softmax((weight - jnp.max(weight, axis=-1, keepdims=True)) / temperature, axis=-1)
 
 
 def effective_sample_size(weight: Array) -> Array:
@@ -96,15 +104,14 @@ def pick(probability: Array, uniform: Array) -> Array:
 
 
 def ancestors(weight: Array, uniform: Array) -> Array:
-    """Systematic resampling: N indices (..., N), each i about N·wᵢ times, by one uniform number (...).
+    """Stratified resampling: N indices, i among them N·wᵢ times on average, by uniform numbers (..., N).
 
-    The k-th is where the cumulative weight first exceeds (k + u) / N (Kitagawa 1996): i appears
-    ⌊N wᵢ⌋ or ⌈N wᵢ⌉ times, and N wᵢ times on average.
+    The k-th is where the cumulative weight first exceeds (k + uₖ) / N (Kitagawa 1996). One number for all
+    would vary less still, but weights that repeat along the particles would all be drawn or none.
     """
     count = weight.shape[-1]
-    shape = (*uniform.shape, count)
-    rank = jax.lax.broadcasted_iota(jnp.float32, shape, uniform.ndim)
-    return pick(weight[..., None, :], (rank + uniform[..., None]) / count)
+    rank = jax.lax.broadcasted_iota(jnp.float32, uniform.shape, uniform.ndim - 1)
+    return pick(weight[..., None, :], (rank + uniform) / count)
 
 
 def take(tree: PyTree, index: Array) -> PyTree:
@@ -148,8 +155,7 @@ def search(model: Model, root: Particles, noise: Noise, rules: Rules, by_ess: bo
     which sets the temperature, is over draws of the prior. A resampled particle credits the one it stems
     from; one without descendants keeps what it had, a shorter estimate.
     """
-    depths, envs = noise.resample.shape
-    particles = root.value.shape[1]
+    depths, envs, particles = noise.resample.shape
 
     def deeper(carry, row):
         before, weight, advantage = carry
@@ -157,7 +163,7 @@ def search(model: Model, root: Particles, noise: Noise, rules: Rules, by_ess: bo
         after, td = advance(model, before, noise, rules)
         weight = weight + td
         advantage = advantage + credit(before.trace * td, before.origin)
-        share = jax.nn.softmax(weight / rules.temperature, axis=-1)
+        share = shares(weight, rules.temperature)
         size = effective_sample_size(share)
         if by_ess:
             due = size < rules.ess_threshold * particles
@@ -179,7 +185,7 @@ def search(model: Model, root: Particles, noise: Noise, rules: Rules, by_ess: bo
         "resamples": jnp.sum(due, axis=0),
         "value_spread": jnp.std(last.value, axis=-1),
     }
-    share = jax.nn.softmax(weight / rules.temperature, axis=-1)
+    share = shares(weight, rules.temperature)
     return Found(last.root_action, share, advantage, metrics)
 
 
