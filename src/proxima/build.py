@@ -186,7 +186,12 @@ def _build_trading(scenario: Scenario, config: TradingEnvConfig) -> Built:
 
 
 def _build_host(scenario: Scenario, config: EnvConfig) -> Built:
-    from proxima.domains.control.pools import evaluation_pool, spaces, training_pools
+    from proxima.domains.control.pools import (
+        evaluation_pool,
+        evaluation_width,
+        spaces,
+        training_pools,
+    )
     from proxima.train.host import Pools, host_program
 
     notices: list[str] = []
@@ -205,6 +210,7 @@ def _build_host(scenario: Scenario, config: EnvConfig) -> Built:
             evaluate=lambda num_envs, render: evaluation_pool(
                 config, num_envs, render, notices.append
             ),
+            evaluation_width=evaluation_width(config),
         ),
         trials=scenario.trials,
         num_envs=config.num_envs,

@@ -45,6 +45,7 @@ class Pools(NamedTuple):
 
     train: Callable[[int], Sequence[HostEnv]]  # number of environments → groups that share them
     evaluate: MakePool
+    evaluation_width: int = 16  # environments per trial that evaluate side by side, at most
 
 
 def host_program(
@@ -53,7 +54,7 @@ def host_program(
     """The Program of an agent on host environments, `num_envs` for each trial."""
     collector = HostCollector(pools.train(trials * num_envs), trials, steps)
     training = Training(agent, collector, num_envs, steps)
-    evaluator = Evaluator(agent, pools.evaluate, experiment_seed)
+    evaluator = Evaluator(agent, pools.evaluate, pools.evaluation_width, experiment_seed)
 
     def init(seeds: list[int]) -> TrainState:
         return _init(agent, jnp.asarray(seeds, jnp.uint32), num_envs)

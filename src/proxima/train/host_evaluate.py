@@ -31,7 +31,6 @@ from proxima.train.compiled import random_action
 from proxima.train.host_act import Act, exploiter, explorer
 from proxima.train.program import Evaluation, Policy, Recording
 
-EVALUATION_WIDTH = 16  # environments per trial that evaluate side by side, at most
 EVALUATION_STEPS = 100_000  # an evaluation episode longer than this is taken for endless
 NOISE_ROWS = 128  # steps whose randomness an evaluation draws at once
 TRIES = 3  # of a round of evaluation episodes, where processes fail
@@ -45,22 +44,23 @@ MakePool = Callable[[int, bool], HostEnv]  # number of environments, with pictur
 class Evaluator:
     """Plays an agent's evaluation episodes, in pools that it makes when needed and then keeps."""
 
-    def __init__(self, agent: Agent, make_pool: MakePool, experiment_seed: int):
+    def __init__(self, agent: Agent, make_pool: MakePool, width: int, experiment_seed: int):
         self._agent = agent
+        self._width = width  # environments per trial that play side by side, at most
         self._make_pool = make_pool
         self._seed = experiment_seed
         self._pools: dict[int, HostEnv] = {}  # by their number of environments
 
     def prepare(self, learners: PyTree, episodes: int, space: ObservationSpace) -> None:
         """Compiles what a greedy evaluation needs."""
-        obs = zeros(space, (_count(learners) * _width(episodes),))
+        obs = zeros(space, (_count(learners) * _even(episodes, self._width),))
         exploiter(self._agent, self._agent.policy(learners))(obs, None)
 
     def evaluate(self, learners: PyTree, policy: Policy, episodes: int) -> Evaluation:
         """Returns and lengths, (trials, episodes): in a round every environment plays one episode."""
         # A random policy ignores its learner: what one trial gets, all would.
         trials = 1 if policy == "random" else _count(learners)
-        width = _width(episodes)
+        width = _even(episodes, self._width)
         pool = self._pool(trials * width)
         act = _policy(self._agent, learners, policy)
         keys = evaluation_keys(jnp.uint32(self._seed), -(-episodes // width) * width)
@@ -105,9 +105,9 @@ def _count(learners: PyTree) -> int:
     return jax.tree.leaves(learners)[0].shape[0]
 
 
-def _width(episodes: int) -> int:
+def _even(episodes: int, width: int) -> int:
     """Environments per trial for an evaluation: as few rounds as allowed, evenly filled."""
-    rounds = -(-episodes // EVALUATION_WIDTH)
+    rounds = -(-episodes // width)
     return -(-episodes // rounds)
 
 

@@ -97,9 +97,7 @@ def spaces(config: EnvConfig) -> tuple[ObservationSpace, Space]:
 
 def _translation(config: EnvConfig) -> Any:
     pool = _make(config, num_envs=1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Gymnasium's, on bounds that EnvPool gives as doubles
-        return translate(config.name, pool.observation_space, pool.action_space)
+    return translate(config.name, pool.observation_space, pool.action_space)
 
 
 def _make(config: EnvConfig, **settings: Any) -> Any:
@@ -123,8 +121,10 @@ def _make(config: EnvConfig, **settings: Any) -> Any:
         settings["max_episode_steps"] = config.max_steps_per_episode
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return envpool.make(name, env_type="gymnasium", **config.params, **settings)
+            warnings.simplefilter("ignore")  # Gymnasium's, on bounds that EnvPool gives as doubles
+            pool = envpool.make(name, env_type="gymnasium", **config.params, **settings)
+            _ = pool.observation_space  # made when first asked for, with those warnings
+            return pool
     except Exception as error:
         raise ProximaError(
             f"env.name: EnvPool could not make {name} with {dict(config.params)}: "

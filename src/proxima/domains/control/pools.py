@@ -22,6 +22,11 @@ def spaces(config: EnvConfig) -> tuple[ObservationSpace, Space]:
     return (envpool if config.backend == "envpool" else gymnasium).spaces(config)
 
 
+def evaluation_width(config: EnvConfig) -> int:
+    """Environments per trial that evaluate side by side, at most: where they cost little to make, many."""
+    return 128 if config.backend == "envpool" else 16
+
+
 def training_pools(config: EnvConfig, num_envs: int, say: Say) -> Sequence[HostEnv]:
     """So many environments, in the scenario's groups."""
     share = num_envs // config.groups
