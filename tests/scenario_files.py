@@ -9,7 +9,7 @@ from proxima.scenario import load
 
 SCENARIO_KEYS = (
     "name, description, seed, trials, output_directory, data, env, network, algorithm, training, "
-    "evaluation, convergence, checkpoint, tracking"
+    "evaluation, convergence, checkpoint, tracking, telemetry"
 )
 
 

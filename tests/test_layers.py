@@ -28,6 +28,7 @@ ALLOWED = {
 # A library may be imported in these files only.
 FENCES = {
     "mlflow": {"track"},
+    "opentelemetry": {"track/otlp"},
     "typer": {"cli"},
     "click": {"cli"},
     "pydantic": {"scenario", "domains/trading/gymnasium"},

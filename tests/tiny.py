@@ -148,14 +148,14 @@ def rows_of(trial: Path) -> list[dict[str, Any]]:
     """A trial's metrics without what depends on the machine's mood."""
     lines = (trial / "metrics.jsonl").read_text().splitlines()
     return [
-        {key: value for key, value in json.loads(line).items() if not key.startswith("time/")}
+        {k: v for k, v in json.loads(line).items() if not k.startswith(("time/", "memory/"))}
         for line in lines
     ]
 
 
 def results_of(trial: Path) -> dict[str, Any]:
     """A trial's results without times and names of the run."""
-    left_out = ("run_id", "compile_seconds", "training_seconds", "steps_per_second")
+    left_out = ("run_id", "compile_seconds", "training_seconds", "steps_per_second", "time")
     results = read(trial / "results.json")
     return {key: value for key, value in results.items() if key not in left_out}
 

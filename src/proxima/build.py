@@ -70,6 +70,12 @@ def rollout_steps(scenario: Scenario) -> int:
     return config.batch_size // scenario.env.num_envs
 
 
+def learning_begins(scenario: Scenario) -> int:
+    """Environment steps before the first gradient step."""
+    config = scenario.algorithm
+    return config.warmup_steps + config.batch_size if isinstance(config, DDPGConfig) else 0
+
+
 def total_updates(scenario: Scenario) -> int | None:
     """Updates in the step budget, None where there is none."""
     if scenario.training.max_steps is None:
@@ -136,13 +142,17 @@ def _build_compiled(
 ) -> Built:
     from proxima.train.collect import Collector
     from proxima.train.compiled import compiled_program
+    from proxima.train.profile import Acting
 
     layout = _layout(scenario)
     axis = DATA if layout.data_devices > 1 else None
     spaces = env.observation_space, env.action_space
     agent = _agent(scenario, spaces, axis, env)
     collector = Collector(env, scenario.env.num_envs, rollout_steps(scenario), axis)
-    program = compiled_program(agent, collector, layout, scenario.seed, evaluation_env, closing_env)
+    acting: Acting = "search" if scenario.algorithm.name == "spo" else "act"
+    program = compiled_program(
+        agent, collector, layout, scenario.seed, evaluation_env, closing_env, acting
+    )
     return Built(agent, program, *spaces, layout)
 
 

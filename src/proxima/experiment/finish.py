@@ -1,20 +1,24 @@
 """The end of a run: closing evaluation, plots, film, exported policies, results, summary, registry."""
 
+import time
 from pathlib import Path
 from typing import Any
 
 from proxima.build import describe_policy, policy_function
 from proxima.core.spaces import is_discrete, zeros
 from proxima.core.types import PyTree, TrainState
+from proxima.experiment.clock import note, time_summary, timed
 from proxima.experiment.files import read_rows, write_json
 from proxima.experiment.recording import Run
 from proxima.experiment.report import NAME as REPORT
 from proxima.experiment.report import write_report
 from proxima.report import comparison, film, plots, statistics
 from proxima.track.registry import export_policy
+from proxima.track.tracker import TrackingOutcome
 from proxima.train import checkpoint
 from proxima.train.evaluate import describe
 from proxima.train.loop import Progress
+from proxima.train.memory import MEGABYTE, peak_bytes
 from proxima.train.program import Evaluation, Policy, Recording
 
 METRIC = "episode return (undiscounted)"
@@ -32,9 +36,10 @@ def finish_run(
     states: TrainState,
     progress: Progress,
     info: dict[str, Any],
-    times: dict[str, float],
+    times: dict[str, Any],
 ) -> dict[str, Any]:
     """Everything that is written once training has ended; returns the summary."""
+    began = time.perf_counter()
     trials = range(run.scenario.trials)
     states = closing_states(run, states)
     evaluations = closing_evaluations(run, states)
@@ -58,7 +63,8 @@ def finish_run(
     write_json(run.files.summary, summary)
     write_report(run.files)
     hand_to_tracker(run, results, summary)
-    outcome = run.tracker.finish(["finished"] * len(results), "finished")
+    note(run.clock, "finish", time.perf_counter() - began)
+    outcome = finish_tracking(run, results)
     info |= {
         "status": "finished",
         "mlflow_run_id": outcome.run_id,
@@ -67,8 +73,12 @@ def finish_run(
     }
     for trial, child in enumerate(outcome.child_run_ids):
         results[trial]["mlflow_run_id"] = child
-        write_json(run.files.trial(trial) / "results.json", results[trial])
+    for trial, result in enumerate(results):
+        result["time"] = time_summary(run.clock)
+        write_json(run.files.trial(trial) / "results.json", result)
     summary |= {
+        "time": time_summary(run.clock),
+        "memory_peak_mb": peak_bytes() / MEGABYTE,
         "trials": results,
         "mlflow_run_id": outcome.run_id,
         "mlflow_uri": outcome.uri,
@@ -152,7 +162,7 @@ def judge_trading(
 
 
 def trial_results(
-    run: Run, progress: Progress, trial: int, evaluations: dict[str, Any], times: dict[str, float]
+    run: Run, progress: Progress, trial: int, evaluations: dict[str, Any], times: dict[str, Any]
 ) -> dict[str, Any]:
     """What results.json holds."""
     book = progress.books[trial]
@@ -317,6 +327,14 @@ def hand_to_tracker(run: Run, results: list[dict[str, Any]], summary: dict[str, 
         f"final/{key}": value for key, value in summary["aggregate"].items() if value is not None
     }
     tracker.log_parent_metrics(max(r["environment_steps"] for r in results), aggregate)
+
+
+def finish_tracking(run: Run, results: list[dict[str, Any]]) -> TrackingOutcome:
+    """Where the run's time went to the tracker, as the last word; waits until all is written."""
+    spent = {f"time/run_{part}": seconds for part, seconds in run.clock.seconds.items()}
+    run.tracker.log_parent_metrics(max(r["environment_steps"] for r in results), spent)
+    with timed(run.clock, "tracking"):
+        return run.tracker.finish(["finished"] * len(results), "finished")
 
 
 def trading_metrics(judged: dict[str, Any]) -> dict[str, float]:

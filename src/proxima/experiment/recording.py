@@ -7,6 +7,7 @@ import numpy as np
 
 from proxima.build import Built
 from proxima.core.types import TrainState
+from proxima.experiment.clock import Clock
 from proxima.experiment.files import RunFiles, append_row, keep_rows_until
 from proxima.scenario import Scenario, to_mapping
 from proxima.track.tracker import Tracker
@@ -14,6 +15,7 @@ from proxima.train import checkpoint
 from proxima.train.chunk import Layout
 from proxima.train.convergence import Convergence
 from proxima.train.loop import Book, ChunkReport, Progress
+from proxima.train.memory import memory_metrics
 
 Callback = Callable[[dict[str, Any]], Any]
 
@@ -39,10 +41,12 @@ class Run(NamedTuple):
     built: Built
     tracker: Tracker
     display: Display
+    clock: Clock
 
 
 def record(run: Run, report: ChunkReport) -> None:
     """A chunk's numbers to the local files and the tracker, and its states where they are to be kept."""
+    memory = memory_metrics()  # of the process, so the same for every trial
     for trial, row in enumerate(report.metrics):
         if row is None:
             continue
@@ -54,7 +58,7 @@ def record(run: Run, report: ChunkReport) -> None:
                 "eval/return_std": float(returns.std()),
                 "eval/length_mean": float(report.evaluation.lengths[trial].mean()),
             }
-        row |= {"episode/total": float(book.episodes)}
+        row |= {"episode/total": float(book.episodes)} | memory
         append_row(run.files.trial(trial) / "metrics.jsonl", {"step": book.steps} | row)
         run.tracker.log_metrics(trial, book.steps, row)
         if book.stopped == "nan":

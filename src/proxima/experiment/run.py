@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from proxima.build import Built, build, settings
 from proxima.core.errors import ProximaError
 from proxima.core.seeds import trial_seeds
+from proxima.experiment.clock import Clock, note, note_chunk, timed
 from proxima.experiment.data import check_data, data_facts
 from proxima.experiment.files import (
     RunFiles,
@@ -27,6 +28,7 @@ from proxima.experiment.files import (
     write_json,
 )
 from proxima.experiment.finish import finish_run
+from proxima.experiment.profile import phases_of
 from proxima.experiment.recording import (
     Callback,
     Display,
@@ -38,19 +40,29 @@ from proxima.experiment.recording import (
     silent,
 )
 from proxima.scenario import Scenario, dump, from_mapping, parse, to_mapping
+from proxima.track.telemetry import Attributes, Spans, connect_spans
 from proxima.track.tracker import RunIds, Status, connect
 from proxima.train import checkpoint
 from proxima.train.loop import ChunkReport, Observer, fresh_progress, train
+
+
+class Start(NamedTuple):
+    """A scenario made runnable, how long that took, and what run.json says of a run that goes on."""
+
+    scenario: Scenario
+    built: Built
+    build_seconds: float
+    resumed: Mapping[str, Any] | None
 
 
 def run_multiple_experiments(
     scenario: Scenario, *, callback: Callback | None = None, display: Display | None = None
 ) -> dict[str, Any]:
     """All trials of a scenario side by side; returns what summary.json holds."""
-    built = _build(scenario)  # first: a scenario that cannot be built leaves no run behind
+    start = _start(scenario)  # first: a scenario that cannot be built leaves no run behind
     files = create_run(scenario.output_directory, scenario.name, scenario.trials)
     files.scenario.write_text(dump(scenario))
-    return _run(scenario, built, files, None, callback, display or silent())
+    return _run(start, files, callback, display or silent())
 
 
 def run_single_experiment(
@@ -79,11 +91,11 @@ def resume_experiment(
         (display or silent()).say(f"{files.root} is finished; there is nothing to resume.")
         return read_json(files.summary)
     scenario, display = load_scenario(files), display or silent()
-    built = _build(scenario)
-    told = check_data(info.get("data"), built.market)  # a run of an older version noted nothing
+    start = _start(scenario, info)
+    told = check_data(info.get("data"), start.built.market)  # older versions noted nothing
     if told is not None:
         display.say(told)
-    return _run(scenario, built, files, info, callback, display)
+    return _run(start, files, callback, display)
 
 
 def load_scenario(files: RunFiles) -> Scenario:
@@ -92,22 +104,19 @@ def load_scenario(files: RunFiles) -> Scenario:
     return from_mapping(parse(files.scenario.read_text(), source), source)
 
 
-def _build(scenario: Scenario) -> Built:
+def _start(scenario: Scenario, resumed: Mapping[str, Any] | None = None) -> Start:
     from proxima.train.devices import prepare_host, use_compilation_cache
 
+    began = time.perf_counter()
     prepare_host(scenario.trials, scenario.training.threads)
     use_compilation_cache()
-    return build(scenario)
+    return Start(scenario, build(scenario), time.perf_counter() - began, resumed)
 
 
 def _run(
-    scenario: Scenario,
-    built: Built,
-    files: RunFiles,
-    resumed: Mapping[str, Any] | None,
-    callback: Callback | None,
-    display: Display,
+    start: Start, files: RunFiles, callback: Callback | None, display: Display
 ) -> dict[str, Any]:
+    scenario, built, build_seconds, resumed = start
     info = dict(resumed or _new_info(scenario, built, files)) | {"status": "running"}
     write_json(files.info, info)
     link_latest(files, scenario.trials)
@@ -121,11 +130,15 @@ def _run(
         resume_from=_tracked_before(info),
         warn=display.say,
     )
+    spans = _spans(scenario, files.run_id, display)
+    clock = Clock(dict(info.get("time", {})), spans)  # older versions noted none
+    note(clock, "build", build_seconds)
+    status: Status = "finished"
     try:
-        run = Run(scenario, files, built, tracker, display)
+        run = Run(scenario, files, built, tracker, display, clock)
         return _train_and_finish(run, info, seeds, resumed is not None, callback)
     except BaseException as error:
-        status: Status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         display.close()
         _say_how_to_go_on(files, scenario.trials, status, display)
         outcome = tracker.finish([status] * scenario.trials, status)
@@ -138,6 +151,18 @@ def _run(
         raise
     finally:
         built.program.close()
+        spans.finish(status)
+
+
+def _spans(scenario: Scenario, run_id: str, display: Display) -> Spans:
+    attributes: Attributes = {
+        "scenario": scenario.name,
+        "algorithm": scenario.algorithm.name,
+        "env": scenario.env.name,
+        "trials": scenario.trials,
+        "seed": scenario.seed,
+    }
+    return connect_spans(scenario.telemetry, run_id, attributes, display.say)
 
 
 def _say_how_to_go_on(files: RunFiles, trials: int, status: Status, display: Display) -> None:
@@ -185,14 +210,17 @@ def _train_and_finish(
     if resuming:
         states, progress = restore(run, states, progress)
     compiling = time.perf_counter()
-    states = program.prepare(states, run.scenario.evaluation.eval_episodes)
+    with timed(run.clock, "compile"):
+        states = program.prepare(states, run.scenario.evaluation.eval_episodes)
     started, before = time.perf_counter(), info["training_seconds"]
 
     def training_seconds() -> float:
         return before + time.perf_counter() - started
 
     def on_chunk(report: ChunkReport) -> Any:
-        record(run, report)
+        note_chunk(run.clock, report)
+        with timed(run.clock, "save", {"checkpoint": report.checkpoint_due}):
+            record(run, report)
         for told in program.notices():
             run.display.say(told)
         run.display.chunk(report, training_seconds())
@@ -211,7 +239,11 @@ def _train_and_finish(
         raise KeyboardInterrupt
     if any(book.stopped == "callback" for book in progress.books):
         save_states(run, states, progress)
-    times = {"compile_seconds": started - compiling, "training_seconds": training_seconds()}
+    times: dict[str, Any] = {
+        "compile_seconds": started - compiling,
+        "training_seconds": training_seconds(),
+    }
+    times["phases"] = phases_of(run, states, progress)
     summary = finish_run(run, states, progress, info, times)
     run.display.close()
     return summary
@@ -221,7 +253,7 @@ def _note_progress(run: Run, info: dict[str, Any], seconds: float) -> None:
     ids = run.tracker.ids()
     if ids is not None:
         info |= {"mlflow_run_id": ids.parent, "mlflow_children": list(ids.children)}
-    info["training_seconds"] = seconds
+    info |= {"training_seconds": seconds, "time": dict(run.clock.seconds)}
     write_json(run.files.info, info)
 
 

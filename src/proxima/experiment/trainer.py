@@ -19,6 +19,7 @@ SECTIONS = (
     "network",
     "checkpoint",
     "tracking",
+    "telemetry",
     "env",
     "data",
 )

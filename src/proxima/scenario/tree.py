@@ -13,6 +13,7 @@ from proxima.algorithms.spo import SPOConfig
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
 from proxima.nets.actor_critic import NetworkConfig
+from proxima.track.telemetry import TelemetryConfig
 from proxima.track.tracker import TrackingConfig
 from proxima.train.checkpoint import CheckpointConfig
 from proxima.train.convergence import ConvergenceConfig
@@ -63,6 +64,8 @@ class Scenario:
     """What is saved."""
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     """Where runs are recorded."""
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
+    """What is measured and sent besides."""
 
 
 class Choice(NamedTuple):

@@ -76,6 +76,7 @@ class ChunkReport(NamedTuple):
     metrics: list[dict[str, float] | None]
     evaluation: Evaluation | None
     seconds: float
+    evaluate_seconds: float  # of these
     save_best: list[int]  # trials whose evaluation was their best so far
     checkpoint_due: bool
     states: TrainState  # to be read now: the next chunk gives them up
@@ -125,7 +126,8 @@ def train(
             )
             progress, improved = after_evaluation(progress, active, evaluation, settings)
         progress = apply_budget(progress, settings.training)
-        add_times(metrics, started, trained, time.perf_counter(), steps)
+        evaluated = time.perf_counter()
+        add_times(metrics, started, trained, evaluated, steps)
 
         checkpoint_due = (
             progress.chunks % settings.checkpoint.frequency == 0 or not progress.active.any()
@@ -137,6 +139,7 @@ def train(
             metrics,
             evaluation,
             time.perf_counter() - started,
+            evaluated - trained,
             improved,
             checkpoint_due,
             states,

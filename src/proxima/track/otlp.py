@@ -1,0 +1,171 @@
+"""Spans sent to a collector as OTLP over HTTP, one POST a second at most, from a thread of its own.
+
+    add ─► queue ─► sender thread: wait, take all that is there ─► POST <endpoint>/v1/traces
+
+The messages are OpenTelemetry's own (opentelemetry-proto); its SDK is left out, because it retries and
+waits at the end where a run must not. What a collector did not take is kept for the next attempt, up to
+MOST_WAITING spans. A collector that is down is said once.
+"""
+
+import hashlib
+import os
+import queue
+import secrets
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import version
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+from proxima.track.telemetry import Attributes, Spans
+from proxima.track.tracker import Status as RunStatus
+
+BATCH_SECONDS = 1.0
+ANSWER_SECONDS = 2.0  # how long a collector may take to answer
+MOST_WAITING = 10_000
+WHOLE = "experiment"  # the span of the whole run, above all others
+STATUS_CODES = {
+    "finished": Status.STATUS_CODE_OK,
+    "interrupted": Status.STATUS_CODE_UNSET,
+    "failed": Status.STATUS_CODE_ERROR,
+}
+
+
+def start_exporter(
+    endpoint: str, run_id: str, attributes: Attributes, warn: Callable[[str], None]
+) -> Spans:
+    """Spans that go to a collector."""
+    exporter = Exporter(endpoint, warn)
+    # A run that is resumed goes on in the trace it began.
+    trace_id = hashlib.sha256(run_id.encode()).digest()[:16]
+    whole_id, started = secrets.token_bytes(8), time.time_ns()
+
+    def add(name: str, start: int, end: int, attributes: Attributes) -> None:
+        exporter.put(
+            Span(
+                trace_id=trace_id,
+                span_id=secrets.token_bytes(8),
+                parent_span_id=whole_id,
+                name=name,
+                kind=Span.SPAN_KIND_INTERNAL,
+                start_time_unix_nano=start,
+                end_time_unix_nano=end,
+                attributes=_key_values(attributes),
+            )
+        )
+
+    def finish(status: RunStatus) -> None:
+        exporter.put(
+            Span(
+                trace_id=trace_id,
+                span_id=whole_id,
+                name=WHOLE,
+                kind=Span.SPAN_KIND_INTERNAL,
+                start_time_unix_nano=started,
+                end_time_unix_nano=time.time_ns(),
+                attributes=_key_values({"run_id": run_id, "status": status, **attributes}),
+                status=Status(code=STATUS_CODES[status]),
+            )
+        )
+        exporter.close()
+
+    return Spans(add, finish)
+
+
+class Exporter:
+    """Owns the thread that sends."""
+
+    def __init__(self, endpoint: str, warn: Callable[[str], None]) -> None:
+        self._endpoint, self._warn = endpoint, warn
+        self._url = endpoint.rstrip("/").removesuffix("/v1/traces") + "/v1/traces"
+        self._failed = False
+        self._queue: queue.SimpleQueue[Span | None] = queue.SimpleQueue()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="otlp-exporter", daemon=True)
+        self._thread.start()
+
+    def put(self, span: Span) -> None:
+        """Queue a span."""
+        self._queue.put(span)
+
+    def close(self) -> None:
+        """Send what is left, and wait for that no longer than for one answer."""
+        self._closing.set()
+        self._queue.put(None)
+        self._thread.join(ANSWER_SECONDS)
+
+    def _work(self) -> None:
+        waiting: list[Span] = []
+        going = True
+        while going:
+            arrived = [self._queue.get()]
+            self._closing.wait(BATCH_SECONDS)
+            with suppress(queue.Empty):
+                while True:
+                    arrived.append(self._queue.get_nowait())
+            going = None not in arrived
+            waiting += [span for span in arrived if span is not None]
+            waiting = waiting[-MOST_WAITING:]
+            try:
+                self._send(waiting)
+                waiting = []
+            except Exception as error:  # whatever it is: a run goes on without its spans
+                self._fail(error)
+
+    def _send(self, spans: list[Span]) -> None:
+        request = ExportTraceServiceRequest()
+        resource = request.resource_spans.add()
+        name = os.environ.get("OTEL_SERVICE_NAME") or "proxima"
+        resource.resource.attributes.extend(_key_values({"service.name": name}))
+        scope = resource.scope_spans.add()
+        scope.scope.name, scope.scope.version = "proxima", version("proxima")
+        scope.spans.extend(spans)
+        headers = {"Content-Type": "application/x-protobuf"} | _headers()
+        post = urllib.request.Request(self._url, request.SerializeToString(), headers)
+        with urllib.request.urlopen(post, timeout=ANSWER_SECONDS) as answer:
+            answer.read()
+
+    def _fail(self, error: Exception) -> None:
+        if self._failed:
+            return
+        self._failed = True
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        with suppress(Exception):  # a console that cannot be written to is no reason to stop
+            self._warn(
+                f"Spans do not arrive at {_without_password(self._endpoint)} ({reason}); the run goes "
+                "on. Is a collector listening there for OTLP over HTTP?"
+            )
+
+
+def _headers() -> dict[str, str]:
+    """What OTEL_EXPORTER_OTLP_HEADERS asks to send along, `key=value,key=value`."""
+    pairs = os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", "").split(",")
+    split = (pair.partition("=") for pair in pairs if "=" in pair)
+    return {key.strip(): unquote(value.strip()) for key, _, value in split}
+
+
+def _without_password(url: str) -> str:
+    user = urlsplit(url).netloc.rpartition("@")[0]
+    return url.replace(f"{user}@", "", 1) if user else url
+
+
+def _key_values(attributes: Attributes) -> list[KeyValue]:
+    return [KeyValue(key=key, value=_any_value(value)) for key, value in attributes.items()]
+
+
+def _any_value(value: Any) -> AnyValue:
+    if isinstance(value, bool):
+        return AnyValue(bool_value=value)
+    if isinstance(value, int):
+        return AnyValue(int_value=value)
+    if isinstance(value, float):
+        return AnyValue(double_value=value)
+    return AnyValue(string_value=str(value))
