@@ -1,6 +1,7 @@
 """The composition root: the one place where a scenario's names become the things they name."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from proxima.algorithms.ddpg import DDPGConfig, check_actions, check_network, ddpg
@@ -10,6 +11,7 @@ from proxima.core.errors import ProximaError
 from proxima.core.spaces import Box, Fields, ObservationSpace, Space, is_discrete
 from proxima.core.types import Agent, Env, PyTree
 from proxima.domains.control.config import EnvConfig
+from proxima.domains.packing.config import PackingEnvConfig
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
 from proxima.nets.actor_critic import NetworkConfig
 from proxima.scenario import Scenario
@@ -46,6 +48,8 @@ def build(scenario: Scenario) -> Built:
     """The agent and the program of a scenario."""
     if isinstance(scenario.env, TradingEnvConfig):
         return _build_trading(scenario, scenario.env)
+    if isinstance(scenario.env, PackingEnvConfig):
+        return _build_packing(scenario, scenario.env)
     if scenario.env.backend in ("gymnasium", "envpool"):
         return _build_host(scenario, scenario.env)
     from proxima.domains.control.gymnax import make
@@ -193,6 +197,31 @@ def _build_trading(scenario: Scenario, config: TradingEnvConfig) -> Built:
         for split, env in whole.items()
     }
     return built._replace(market=Market(scenario.data, config, prepared, record))
+
+
+def _build_packing(scenario: Scenario, config: PackingEnvConfig) -> Built:
+    from proxima.domains.packing.assess import scores
+    from proxima.domains.packing.baselines import largest_item_first, shortest_path
+    from proxima.domains.packing.jumanji import make, without_pool
+    from proxima.train.compiled import play
+
+    env = make(config, scenario.seed)
+    evaluation_env = without_pool(env)
+    rules = {
+        "BinPack-v2": {"largest_item_first": largest_item_first},
+        "Maze-v0": {"shortest_path": shortest_path},
+    }.get(config.name, {})
+    return _build_compiled(scenario, env, evaluation_env)._replace(
+        baselines={
+            name: partial(play, rule, evaluation_env, scenario.seed) for name, rule in rules.items()
+        },
+        score=lambda evaluation, references: scores(
+            config.name,
+            evaluation.returns,
+            evaluation.lengths,
+            {name: each.lengths for name, each in references.items()},
+        ),
+    )
 
 
 def _build_host(scenario: Scenario, config: EnvConfig) -> Built:

@@ -1,6 +1,9 @@
-"""The actor and the critic: two MLPs, or two heads on one trunk, over any leading axes."""
+"""The actor and the critic: two MLPs, or two heads on one trunk, over any leading axes.
 
-from dataclasses import dataclass
+For packings and for boards there are nets of their own; which one takes an observation is its adapter.
+"""
+
+from dataclasses import dataclass, field
 from typing import Annotated, Literal, Protocol
 
 import equinox as eqx
@@ -16,8 +19,11 @@ from proxima.core.distributions import (
     TanhNormal,
     categorical,
 )
+from proxima.core.errors import ProximaError
 from proxima.core.spaces import (
     Box,
+    Discrete,
+    Fields,
     MultiDiscrete,
     ObservationSpace,
     Space,
@@ -26,6 +32,9 @@ from proxima.core.spaces import (
     is_discrete,
 )
 from proxima.core.types import PyTree
+from proxima.nets import attention, grid
+from proxima.nets.attention import AttentionConfig, packing_actor_critic
+from proxima.nets.grid import GridConfig, grid_actor_critic
 from proxima.nets.mlp import ACTIVATIONS, MLP, Linear, linear, mlp
 from proxima.nets.observations import Dense
 
@@ -42,6 +51,13 @@ class NetworkConfig:
     """One trunk with a policy and a value head instead of two separate nets."""
     distribution: Literal["auto", "categorical", "normal", "tanh_normal"] = "auto"
     """Action distribution; auto takes categorical for discrete and normal for continuous actions."""
+    adapter: Literal["auto", "dense", "binpack", "grid"] = "auto"
+    """How observations go into the net: dense lays all fields side by side, binpack lets items and spaces
+    attend to each other, grid spreads values over boards; auto takes what the fields fit."""
+    attention: AttentionConfig = field(default_factory=AttentionConfig)
+    """The net of the binpack adapter."""
+    grid: GridConfig = field(default_factory=GridConfig)
+    """The net of the grid adapter; hidden and activation are those of its outputs."""
 
 
 class PolicyAndValue(Protocol):
@@ -118,6 +134,49 @@ def distribution_kind(config: NetworkConfig, space: Space) -> str:
 
 
 def actor_critic(
+    key: Array,
+    config: NetworkConfig,
+    observation_space: ObservationSpace,
+    action_space: Space,
+) -> PolicyAndValue:
+    """The net that the observation's adapter stands for."""
+    kind = adapter_kind(config, observation_space, action_space)
+    if kind == "binpack":
+        assert isinstance(observation_space, Fields) and isinstance(action_space, Discrete)
+        return packing_actor_critic(key, config.attention, observation_space, action_space)
+    if kind == "grid":
+        assert isinstance(observation_space, Fields) and isinstance(action_space, Discrete)
+        spaces = observation_space, action_space
+        return grid_actor_critic(key, config.grid, config.hidden, config.activation, spaces)
+    return dense_actor_critic(key, config, observation_space, action_space)
+
+
+def adapter_kind(
+    config: NetworkConfig, observation_space: ObservationSpace, action_space: Space
+) -> str:
+    """The adapter that `auto` stands for; an error in words where the one asked for does not fit."""
+    fitting = {
+        "binpack": attention.fits(observation_space),
+        "grid": grid.fits(observation_space, action_space),
+        "dense": True,
+    }
+    if config.adapter == "auto":
+        return next(name for name, fits in fitting.items() if fits)
+    if not fitting[config.adapter]:
+        needed = {
+            "binpack": f"the fields {', '.join(attention.FIELDS)}",
+            "grid": "boards of truth values in one shape and positions on them",
+        }[config.adapter]
+        names = observation_space.names if isinstance(observation_space, Fields) else ()
+        has = f"it has {', '.join(names)}" if names else "it is one array"
+        raise ProximaError(
+            f"network.adapter: {config.adapter} needs an observation with {needed}; {has}; "
+            "use auto or dense"
+        )
+    return config.adapter
+
+
+def dense_actor_critic(
     key: Array,
     config: NetworkConfig,
     observation_space: ObservationSpace,

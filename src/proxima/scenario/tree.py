@@ -11,6 +11,7 @@ from proxima.algorithms.ddpg import DDPGConfig
 from proxima.algorithms.ppo import PPOConfig
 from proxima.algorithms.spo import SPOConfig
 from proxima.domains.control.config import EnvConfig
+from proxima.domains.packing.config import PackingEnvConfig
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
 from proxima.nets.actor_critic import NetworkConfig
 from proxima.track.telemetry import TelemetryConfig
@@ -44,8 +45,8 @@ class Scenario:
     """Directory for results, checkpoints and plots."""
     data: DataConfig | None = None
     """The prices, for trading only."""
-    env: Annotated[EnvConfig | TradingEnvConfig, Discriminator("backend")] = field(
-        default_factory=EnvConfig
+    env: Annotated[EnvConfig | TradingEnvConfig | PackingEnvConfig, Discriminator("backend")] = (
+        field(default_factory=EnvConfig)
     )
     """The environment."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
@@ -83,6 +84,7 @@ CHOICES = {
             "gymnasium": EnvConfig,
             "envpool": EnvConfig,
             "trading": TradingEnvConfig,
+            "jumanji": PackingEnvConfig,
         },
     ),
     "algorithm": Choice("name", {"ppo": PPOConfig, "ddpg": DDPGConfig, "spo": SPOConfig}),
