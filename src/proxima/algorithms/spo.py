@@ -179,7 +179,7 @@ class Noise(NamedTuple):
     """The randomness of searches (..., as many numbers as particles, depths, actions need)."""
 
     root: Array
-    search: smc.Noise  # environment before depth
+    search: smc.Noise | None  # environment before depth; None where evaluation does not search
     choice: Array  # uniform: which particle is played
     log_gamma: Array | None  # of Dirichlet noise
 
@@ -263,14 +263,16 @@ class SPO(eqx.Module):
         return Kept(obs, obs, number, flag, flag, flag, action, each, each)
 
     def noise(self, learner: Learner | None, key: Array, shape: tuple[int, ...]) -> Noise:
-        """The randomness of `shape` searches, drawn in one call."""
+        """The randomness of `shape` searches, drawn in one call; without a learner, of evaluation."""
         root, action, step, resample, choice, gamma = jax.random.split(key, 6)
         copies = (*shape, self.depth, self.particles)
-        search = smc.Noise(
-            action=self._action_noise(action, copies),
-            step=jax.random.split(step, copies),
-            resample=jax.random.uniform(resample, copies),
-        )
+        search = None
+        if learner is not None or self.search_in_evaluation:
+            search = smc.Noise(
+                action=self._action_noise(action, copies),
+                step=jax.random.split(step, copies),
+                resample=jax.random.uniform(resample, copies),
+            )
         log_gamma = None
         if self.mix_noise:
             space = self.env.action_space
@@ -298,9 +300,15 @@ class SPO(eqx.Module):
         draw = jax.random.normal if isinstance(space, Box) else jax.random.uniform
         return draw(key, (*shape, *space.shape))
 
-    def explore(self, learner: Learner | Policy, view: View, noise: Noise) -> tuple[PyTree, Aux]:
-        """A root action of each search by its weight, and what the search found."""
-        found = self._search(self.policy(learner), view, noise)
+    def explore(
+        self, learner: Learner | Policy, view: View, noise: Noise
+    ) -> tuple[PyTree, Aux | None]:
+        """A root action of each search by its weight, and what the search found; else one of the policy."""
+        policy = self.policy(learner)
+        if noise.search is None:
+            prior = policy.net.policy(seen(policy.obs_moments, view.obs))
+            return self._draw(prior, noise.root[:, 0]), None
+        found = self._search(policy, view, noise, noise.search)
         chosen = smc.pick(found.weight, noise.choice)
         metrics = jnp.stack([found.metrics[name] for name in SEARCH_METRICS], axis=-1)
         aux = Aux(found.root_action, found.weight, found.advantage, metrics)
@@ -317,7 +325,8 @@ class SPO(eqx.Module):
             return policy.net.policy(seen(policy.obs_moments, view.obs)).mode()
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0), fingerprint(view.obs))
         noise = jax.vmap(lambda key: self.noise(None, key, ()))(keys)
-        found = self._search(policy, view, noise._replace(log_gamma=None))
+        assert noise.search is not None
+        found = self._search(policy, view, noise._replace(log_gamma=None), noise.search)
         return _particle(found.root_action, smc.heaviest(found.root_action, found.weight))
 
     def policy(self, learner: Learner | Policy) -> Policy:
@@ -336,7 +345,7 @@ class SPO(eqx.Module):
         fraction, scale = hyper.dirichlet_fraction, hyper.reward_scale
         return Policy(learner.net, learner.obs_moments, rules, fraction, scale)
 
-    def _search(self, policy: Policy, view: View, noise: Noise) -> smc.Found:
+    def _search(self, policy: Policy, view: View, noise: Noise, depths: smc.Noise) -> smc.Found:
         """Searches from every environment's state; each depth is one pass of actor and critic."""
         prior, value = policy.net(seen(policy.obs_moments, view.obs))
         prior = jax.tree.map(lambda leaf: leaf[:, None], prior)  # one for all particles
@@ -355,7 +364,7 @@ class SPO(eqx.Module):
             return self._draw(distribution, noise), value
 
         root = smc.first_particles(view.env_state, root_action, value)
-        by_depth = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), noise.search)
+        by_depth = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), depths)
         return smc.search(smc.Model(step, predict), root, by_depth, policy.rules, self.by_ess)
 
     def _draw(

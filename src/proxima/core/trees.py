@@ -59,7 +59,9 @@ def pack_flags(tree: PyTree, leading: int) -> tuple[PyTree, Callable[[PyTree], P
     def widen(shape: jax.ShapeDtypeStruct, leaf: Array) -> Array:
         if shape.dtype != bool:
             return leaf
-        bits = jnp.right_shift(leaf.astype(jnp.int32)[..., None], jnp.arange(FLAGS)) & 1
+        spread = jnp.broadcast_to(leaf.astype(jnp.int32)[..., None], (*leaf.shape, FLAGS))
+        place = jax.lax.broadcasted_iota(jnp.int32, spread.shape, leaf.ndim)
+        bits = jnp.right_shift(spread, place) & 1
         flags = bits.reshape(*leaf.shape[:-1], -1)[..., : math.prod(shape.shape)]
         return flags.reshape(*leaf.shape[:-1], *shape.shape).astype(bool)
 
