@@ -116,6 +116,25 @@ def compare(
     show_comparison(runs, plot, output, json)
 
 
+@app.command()
+def profile(
+    scenario: Annotated[
+        str, typer.Argument(metavar="SCENARIO", help="A shipped scenario's name, or a file.")
+    ],
+    trials: Annotated[int | None, typer.Option(help="Independent repetitions.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable."),
+    ] = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Measure where a scenario's time goes: environments, acting or search, learning."""
+    from proxima.cli.profile import run_profile
+
+    run_profile(scenario, trials, set_ or [], json)
+
+
 @app.command("generate-data")
 def generate_data(
     scenario: Annotated[

@@ -84,6 +84,8 @@ def progress_line(report: ChunkReport, seconds: float, scenario: Scenario) -> Te
     evaluated = [row["eval/return_mean"] for row in rows if "eval/return_mean" in row]
     if evaluated:
         text.append(f"  greedy {shown(sum(evaluated) / len(evaluated))}")
+    memory = [row["memory/rss_mb"] for row in rows if "memory/rss_mb" in row]
+    text.append(f"  {memory[0]:,.0f} MB" if memory else "", style="dim")
     text.append(f"  {left:.0f} s left" if math.isfinite(left) else "", style="dim")
     return text
 
@@ -111,6 +113,8 @@ def print_summary(console: Console, summary: dict[str, Any]) -> None:
     """The table of trials, the interval over them, what was registered, and where everything is."""
     console.print(trials_table(summary))
     console.print(interval_line(summary), soft_wrap=True, highlight=False)
+    if "time" in summary:  # runs of an older version did not note it
+        console.print(time_line(summary), soft_wrap=True, highlight=False, style="dim")
     for model in summary.get("registered", []):
         console.print(
             f"Registered [bold]{model['name']}[/] version {model['version']}:  "
@@ -168,6 +172,24 @@ def interval_line(summary: dict[str, Any]) -> str:
         if score["low"] is not None:
             line += f"  (95 % interval {shown(score['low'])} … {shown(score['high'])})"
     return line + (_beside(summary["trading"]) if "trading" in summary else "")
+
+
+def time_line(summary: dict[str, Any]) -> str:
+    """Where the wall time went, and the memory it took."""
+    spent = dict(summary["time"])
+    total = spent.pop("total")
+    parts = ", ".join(f"{part} {seconds:.1f}" for part, seconds in spent.items() if seconds >= 0.05)
+    line = f"{total:.1f} s: {parts}; memory at most {summary['memory_peak_mb']:,.0f} MB"
+    phases = summary["trials"][0]["phases"]
+    if phases is None:
+        return line
+    whole = phases["rollout"] + phases["learn"]
+    shares = [
+        f"{part} {100 * phases[part] / whole:.0f} %"
+        for part in phases
+        if part not in ("rollout", "update")
+    ]
+    return f"{line}; of an update {', '.join(shares)}"
 
 
 def _beside(trading: dict[str, Any]) -> str:

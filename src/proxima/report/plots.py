@@ -201,7 +201,9 @@ def _returns(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
 def _time_keys(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The seconds spent per chunk by part: all of time/ but rates and sums."""
     keys = dict.fromkeys(key for row in rows for key in row if key.startswith("time/"))
-    apart = ("per_second", "total", "elapsed")
+    apart = ["per_second", "total", "elapsed"]
+    if "time/learn" in keys:  # host environments tell training in its parts
+        apart.append("time/train")
     parts = [key for key in keys if not any(word in key for word in apart)]
     return [key for key in parts if series(rows, key)[1].any()]
 

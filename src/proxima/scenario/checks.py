@@ -141,6 +141,15 @@ def _pool_problems(scenario: Scenario) -> Iterator[Problem]:
         yield Problem((("env", "num_envs"), ("env", "groups")), told + "; take an even number")
 
 
+def _endpoint_problems(scenario: Scenario) -> Iterator[Problem]:
+    endpoint = scenario.telemetry.otlp_endpoint
+    if endpoint is not None and not endpoint.startswith(("http://", "https://")):
+        told = (
+            f"{shown(endpoint)} is no address; write http://HOST:4318, OTLP over HTTP's usual port"
+        )
+        yield Problem((("telemetry", "otlp_endpoint"),), told)
+
+
 FIELD_CHECKS: tuple[Callable[[Scenario], Iterator[Problem]], ...] = (
     _name_problems,
     _batch_problems,
@@ -151,4 +160,5 @@ FIELD_CHECKS: tuple[Callable[[Scenario], Iterator[Problem]], ...] = (
     _data_problems,
     _position_problems,
     _pool_problems,
+    _endpoint_problems,
 )
