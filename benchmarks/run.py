@@ -119,6 +119,14 @@ LINES = {
         1.5,
         "ours_ddpg.py",
     ),
+    "envpool": Line(
+        "EnvPool CartPole, 1,024 envs, rollouts kept; the rival's loop keeps nothing",
+        ("--envs", "1024", "--updates", "20", "--groups", "2"),
+        "envpool",
+        ("envpool_loop.py", "--envs", "1024", "--updates", "20"),
+        0.7,
+        "ours_pools.py",
+    ),
 }
 
 
@@ -210,6 +218,32 @@ def trading_matrix(repeat: int) -> dict[str, Any]:
         "ours": found,
         "at_least": 20e6,
         "reached": found >= 20e6,
+    }
+
+
+def double_buffering(repeat: int) -> dict[str, Any]:
+    """Two groups against one, on an environment of 1 ms per step in two worker processes."""
+    sizes = ("--slow", "--envs", "4", "--steps", "64", "--updates", "5", "--hidden", "512")
+    programs = [
+        start([sys.executable, str(HERE / "ours_pools.py"), *sizes, "--groups", groups])
+        for groups in ("2", "1")
+    ]
+    for program in programs:
+        ask(program, "ready")
+    speeds = [
+        [ask(program, "run")["steps_per_second"] for program in programs] for _ in range(repeat)
+    ]
+    for program in programs:
+        finish(program)
+    double, single = (statistics.median(column) for column in zip(*speeds, strict=True))
+    ratio = statistics.median(two / one for two, one in speeds)
+    return {
+        "line": "double against single buffering, 4 envs of 1 ms in two processes, a 512-512 net",
+        "ours": double,
+        "single": single,
+        "ratio": ratio,
+        "at_least": 1.0,
+        "reached": ratio > 1.0,
     }
 
 
@@ -324,7 +358,7 @@ def machine() -> dict[str, Any]:
 def main() -> None:
     """Measure what the command line asks for, print it, and write it down."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    everything = [*LINES, "trading_matrix", "trading_growth", "solve", "help"]
+    everything = [*LINES, "trading_matrix", "trading_growth", "double_buffering", "solve", "help"]
     parser.add_argument("lines", nargs="*", help=f"some of: {', '.join(everything)}")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--no-write", action="store_true", help="print only")
@@ -337,6 +371,8 @@ def main() -> None:
             result = trading_matrix(options.repeat)
         elif name == "trading_growth":
             result = trading_growth()
+        elif name == "double_buffering":
+            result = double_buffering(options.repeat)
         elif name == "help":
             result = help_seconds(options.repeat)
         else:
