@@ -6,7 +6,8 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
-from host_envs import COUNTER, MODES, Counter
+from host_envs import COUNTER, MODES
+from known_envs import Counter
 
 from proxima.core.errors import ProximaError
 from proxima.core.spaces import Box, Discrete, box
