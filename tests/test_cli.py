@@ -27,6 +27,7 @@ COMMANDS = (
     "evaluate",
     "resume",
     "compare",
+    "profile",
     "generate-data",
     "peek",
     "report",
