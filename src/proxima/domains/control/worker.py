@@ -8,6 +8,7 @@ the rest lie in the shared memory. After an error the words follow, and the work
 the trainer does: its side of the socket closes. JAX is never imported here.
 """
 
+import contextlib
 import importlib
 import json
 import mmap
@@ -65,7 +66,8 @@ def main() -> None:
             return
         except Exception as error:
             told = str(error) or type(error).__name__
-            connection.sendall(FAILED + json.dumps(told).encode() + b"\n")
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(FAILED + json.dumps(told).encode() + b"\n")
             sys.exit(1)
 
 
