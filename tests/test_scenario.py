@@ -24,17 +24,23 @@ from proxima.scenario import (
 
 SHIPPED = [
     "acrobot",
+    "binpack_ppo",
+    "binpack_spo",
     "breakout_minatar",
     "cartpole",
     "cartpole_envpool",
     "cartpole_host",
+    "cartpole_spo",
     "leaked_oracle",
     "lunar_lander",
+    "maze_ppo",
+    "maze_spo",
     "mean_reversion",
     "mean_reversion_ddpg",
     "mountain_car_continuous",
     "pendulum",
     "pendulum_ddpg",
+    "pendulum_spo",
     "pendulum_td3",
     "random_walk",
     "regime_switching",
@@ -160,10 +166,13 @@ def test_name_must_do_as_a_directory(name):
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("cartpol", "cartpol: no such scenario; did you mean cartpole or cartpole_host? "),
+        (
+            "cartpol",
+            "cartpol: no such scenario; did you mean cartpole, cartpole_spo or cartpole_host? ",
+        ),
         (
             "Pendulum",
-            "Pendulum: no such scenario; did you mean pendulum, pendulum_td3 or pendulum_ddpg? ",
+            "Pendulum: no such scenario; did you mean pendulum, pendulum_td3 or pendulum_spo? ",
         ),
         ("xyz", "xyz: no such scenario; "),
         ("", ": no such scenario; "),

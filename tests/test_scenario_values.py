@@ -82,7 +82,10 @@ def test_whole_floats_are_accepted_for_whole_numbers_everywhere():
             "network: {activation: elu}",
             'network.activation: "elu" is not allowed: must be tanh, relu or silu',
         ),
-        ("algorithm: {name: ppoo}", 'algorithm.name: "ppoo" is not allowed: must be ppo or ddpg'),
+        (
+            "algorithm: {name: ppoo}",
+            'algorithm.name: "ppoo" is not allowed: must be ppo, ddpg or spo',
+        ),
         (
             "network: {hidden: []}",
             "network.hidden: [] is not allowed: must have 1 or more entries",
@@ -313,7 +316,7 @@ TRADING = "env: {backend: trading}\ndata: {pattern: sine_wave"
     [
         (
             "env: {backend: tradng}",
-            'env.backend: "tradng" is not allowed: must be gymnax, gymnasium or trading',
+            'env.backend: "tradng" is not allowed: must be gymnax, gymnasium, envpool, trading or jumanji',
         ),
         (
             "env: {backend: trading}",
@@ -353,6 +356,20 @@ TRADING = "env: {backend: trading}\ndata: {pattern: sine_wave"
             "algorithm: {name: ddpg, buffer_size: 100}",
             "algorithm.buffer_size: 100 cannot fill a batch of algorithm.batch_size (256); "
             "take at least as many",
+        ),
+        (
+            "algorithm: {name: spo, buffer_size: 1000}",
+            "algorithm.buffer_size: 1000 steps cannot fill a batch of algorithm.batch_size (32) "
+            "sequences of algorithm.sequence_length (32) steps; take at least 1024",
+        ),
+        (
+            "algorithm: {name: spo, buffer_size: 1024}\nenv: {num_envs: 33}",
+            "algorithm.buffer_size: 1024 steps cannot hold one update: env.num_envs (33) sequences "
+            "of algorithm.sequence_length (32) steps; take at least 1056",
+        ),
+        (
+            "algorithm: {name: spo, particle: 8}",
+            "algorithm.particle: unknown key; did you mean particles?",
         ),
     ],
 )

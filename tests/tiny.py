@@ -47,6 +47,14 @@ SIZES = {
         "algorithm.steps_per_update=4",
         "algorithm.gradient_steps=2",
     ),
+    "spo": (
+        "algorithm.particles=4",
+        "algorithm.depth=2",
+        "algorithm.sequence_length=8",
+        "algorithm.batch_size=4",
+        "algorithm.buffer_size=320",
+        "algorithm.gradient_steps=2",
+    ),
 }
 ROWS = "data.rows=1000"  # enough for the longest window of any scenario's features
 BUDGET = (*SMALL, *SIZES["ppo"])
