@@ -48,7 +48,13 @@ class Spy:
         self.pool.close()
 
 
-def make(config: EnvConfig = CARTPOLE, trials: int = 1, autoreset="same_step", **settings):
+def make(
+    config: EnvConfig = CARTPOLE,
+    trials: int = 1,
+    autoreset="same_step",
+    groups: int = 1,
+    **settings,
+):
     """A small program, its agent and the pools it has made so far."""
     algorithm = PPOConfig(
         batch_size=NUM_ENVS * STEPS, minibatch_size=16, epochs_per_update=2, **settings
@@ -60,5 +66,8 @@ def make(config: EnvConfig = CARTPOLE, trials: int = 1, autoreset="same_step", *
         spies.append(Spy(adapter.make_pool(config, num_envs, autoreset, render)))
         return spies[-1]
 
-    pools = host.Pools(lambda num_envs: [make_pool(num_envs, False)], make_pool)
+    def make_groups(num_envs):
+        return [make_pool(num_envs // groups, False) for _ in range(groups)]
+
+    pools = host.Pools(make_groups, make_pool)
     return host.host_program(agent, pools, trials, NUM_ENVS, STEPS, 0), agent, spies
