@@ -13,7 +13,7 @@ if TYPE_CHECKING:
         run_multiple_experiments,
         run_single_experiment,
     )
-    from proxima.experiment.trainer import DDPGTrainer, PPOTrainer
+    from proxima.experiment.trainer import DDPGTrainer, PPOTrainer, SPOTrainer
     from proxima.scenario import Scenario, load
 
 __version__ = "0.1.0"
@@ -23,6 +23,7 @@ _WHERE = {
     "DDPGTrainer": "proxima.experiment.trainer",
     "PPOTrainer": "proxima.experiment.trainer",
     "ProximaError": "proxima.core.errors",
+    "SPOTrainer": "proxima.experiment.trainer",
     "Scenario": "proxima.scenario",
     "load": "proxima.scenario",
     "register_feature": "proxima.domains.trading.features",
@@ -35,6 +36,7 @@ __all__ = [
     "DDPGTrainer",
     "PPOTrainer",
     "ProximaError",
+    "SPOTrainer",
     "Scenario",
     "load",
     "register_feature",

@@ -1,4 +1,4 @@
-"""PPOTrainer and DDPGTrainer: the same experiment as an object, for notebooks and scripts."""
+"""PPOTrainer, DDPGTrainer and SPOTrainer: the same experiment as an object, for notebooks and scripts."""
 
 import difflib
 from collections.abc import Mapping
@@ -56,6 +56,25 @@ class DDPGTrainer:
         self, env: str | Scenario = "Pendulum-v1", *, enable_mlflow: bool = False, **settings: Any
     ) -> None:
         self.scenario = scenario_for(env, "ddpg", {"enabled": enable_mlflow} | settings)
+        self.results: dict[str, Any] | None = None
+
+    def train(self, callback: Callback | None = None) -> dict[str, Any]:
+        """Train to the end and return the results; the callback may stop it by returning False."""
+        self.results = run_single_experiment(self.scenario, callback=callback)
+        return self.results
+
+    def evaluate(self, num_episodes: int = 100) -> dict[str, Any]:
+        """Greedy returns of the trained policy on the fixed evaluation episodes."""
+        return evaluate_results(self.scenario, self.results, num_episodes)
+
+
+class SPOTrainer:
+    """Trains one SPO agent on a compiled environment; used as `PPOTrainer` is."""
+
+    def __init__(
+        self, env: str | Scenario = "CartPole-v1", *, enable_mlflow: bool = False, **settings: Any
+    ) -> None:
+        self.scenario = scenario_for(env, "spo", {"enabled": enable_mlflow} | settings)
         self.results: dict[str, Any] | None = None
 
     def train(self, callback: Callback | None = None) -> dict[str, Any]:
