@@ -111,7 +111,12 @@ def _make(config: EnvConfig, **settings: Any) -> Any:
             f"env.name: EnvPool has no {name!r}; {told}(any Gymnasium env runs with "
             "env.backend=gymnasium, several at once with env.workers)"
         )
-    known = {key for key in envpool.make_spec(name).config._fields if key not in OURS}
+    spec = envpool.make_spec(name).config
+    if spec.max_num_players > 1:
+        raise ProximaError(
+            f"env.name: {name} is a game of several players; only one can learn here"
+        )
+    known = {key for key in spec._fields if key not in OURS}
     for key in config.params:
         if key not in known:
             near = difflib.get_close_matches(key, known, 1)
