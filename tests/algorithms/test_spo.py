@@ -275,7 +275,8 @@ def test_value_targets_are_those_of_a_slow_loop():
 
 def test_the_divergence_settles_at_its_bound_and_both_duals_move():
     """The search pulls one way for ever, the target stands still: α must rise until KL is ε_policy."""
-    config = replace(CONFIG, policy_epsilon=0.005, initial_log_alpha=-5.0, learning_rate=5e-4)
+    changes = {"learning_rate": 5e-4, "dual_learning_rate": 0.03, "initial_log_alpha": -5.0}
+    config = replace(CONFIG, policy_epsilon=0.005, **changes)
     agent, collector = make(ACTION, config)
     state = start(agent, collector)
     learner = state.learner._replace(hyper=agent.hyper._replace(tau=jnp.float32(0.0)))
@@ -286,12 +287,12 @@ def test_the_divergence_settles_at_its_bound_and_both_duals_move():
     )
     rollout = rollout._replace(aux=aux)
     divergences = []
-    for step in range(400):
+    for step in range(500):
         learner, metrics = update(agent, learner, rollout, jax.random.key(step))
         divergences.append(float(metrics["train/kl"]))
-    assert np.mean(divergences[-50:]) == pytest.approx(0.005, rel=0.5)
+    assert np.mean(divergences[-50:]) == pytest.approx(0.005, rel=0.05)
     log_temperature, log_alpha = learner.duals
-    assert abs(log_temperature - config.initial_log_temperature) > 0.3
+    assert abs(log_temperature - config.initial_log_temperature) > 0.1
     assert log_alpha > -4.0
     assert max(divergences) < 1.0
 
