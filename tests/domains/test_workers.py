@@ -164,8 +164,9 @@ def test_an_environment_of_the_started_program_is_refused_in_words():
 
     creator.__module__ = "__main__"
     gymnasium.register("TestHere-v0", entry_point=creator)
+    (pool,), _ = make(name="TestHere-v0")
     with pytest.raises(ProximaError, match=r"worker 0 of 2.*register it in a module"):
-        make(name="TestHere-v0")
+        pool.reset([0, 1, 2, 3])
 
 
 def test_workers_end_with_the_trainer_even_in_a_step_without_end(tmp_path):

@@ -108,17 +108,16 @@ class Workers:
         count = min(config.workers, self.share)
         bounds = [self.share * k // count for k in range(count + 1)]
         self._workers = [Worker(k, slice(bounds[k], bounds[k + 1])) for k in range(count)]
-        try:
-            for each in self._workers:
-                self._start(each)
-            for each in self._workers:
-                self._expect_start(each)
-        except BaseException:
-            self.close()
-            raise
+        for each in self._workers:
+            self._start(each)
+        self._ready = False  # they come up while the trainer compiles
 
     def reset(self, group: int, seeds: Sequence[int]) -> Any:
         """First observations of the group's fresh episodes."""
+        if not self._ready:
+            for each in self._workers:
+                self._expect_start(each)
+        self._ready = True
         self._steps = 0
         rows = self._groups[group]
         rows[SEEDS][...] = seeds
