@@ -355,6 +355,16 @@ def machine() -> dict[str, Any]:
     }
 
 
+def earlier(target: Path) -> list[dict[str, Any]]:
+    """The lines that were measured of this commit before, today."""
+    return json.loads(target.read_text())["results"] if target.exists() else []
+
+
+def same(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    """Whether both are the same line of the table."""
+    return [first["line"], first.get("peer")] == [second["line"], second.get("peer")]
+
+
 def main() -> None:
     """Measure what the command line asks for, print it, and write it down."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -383,7 +393,9 @@ def main() -> None:
         about = machine()
         target = HERE / "results" / f"{about['date'][:10]}-{about['commit']}.json"
         target.parent.mkdir(exist_ok=True)
-        target.write_text(json.dumps({"machine": about, "results": results}, indent=2) + "\n")
+        kept = [each for each in earlier(target) if not any(same(each, new) for new in results)]
+        content = {"machine": about, "results": kept + results}
+        target.write_text(json.dumps(content, indent=2) + "\n")
         print(target.relative_to(HERE.parent))
 
 
