@@ -119,22 +119,33 @@ class _Stores:
         self._shape = shape  # steps, trials, groups, environments of a trial in a group
         self._structure: jax.tree_util.PyTreeDef
         self._stores: list[np.ndarray] = []
+        self._views: list[list[np.ndarray]] = []  # each group's part of the stores
 
     def write(self, group: int, t: int, row: PyTree) -> None:
         """One time step of a group, (trials × share, ...)."""
         if not self._stores:
             self._make(row)
-        for store, leaf in zip(self._stores, jax.tree.leaves(row), strict=True):
-            place = store[t, :, group]
-            place[...] = leaf.reshape(place.shape)
+        for view, leaf in zip(self._views[group], jax.tree.leaves(row), strict=True):
+            view[t] = leaf if view.ndim == leaf.ndim + 1 else leaf.reshape(view.shape[1:])
 
     def tree(self) -> PyTree:
         """All rows, (T, trials × B, ...), structured as one is."""
-        steps, trials, groups, share = self._shape
-        rows = trials * groups * share
-        flat = [store.reshape(steps, rows, *store.shape[4:]) for store in self._stores]
-        return jax.tree.unflatten(self._structure, flat)
+        return jax.tree.unflatten(self._structure, self._stores)
 
     def _make(self, row: PyTree) -> None:
+        steps, trials, groups, share = self._shape
         leaves, self._structure = jax.tree.flatten(row)
-        self._stores = [np.empty((*self._shape, *leaf.shape[1:]), leaf.dtype) for leaf in leaves]
+        rows = trials * groups * share
+        self._stores = [np.empty((steps, rows, *leaf.shape[1:]), leaf.dtype) for leaf in leaves]
+        self._views = [
+            [self._part(store, group) for store in self._stores] for group in range(groups)
+        ]
+
+    def _part(self, store: np.ndarray, group: int) -> np.ndarray:
+        """A group's rows, (T, rows, ...) where they lie side by side, else (T, trials, share, ...)."""
+        _, trials, groups, share = self._shape
+        if groups == 1:
+            return store
+        if trials == 1:
+            return store[:, group * share : (group + 1) * share]
+        return store.reshape(*self._shape, *store.shape[2:])[:, :, group]
