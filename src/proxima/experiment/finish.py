@@ -12,7 +12,7 @@ from proxima.experiment.files import read_rows, write_json
 from proxima.experiment.recording import Run
 from proxima.experiment.report import NAME as REPORT
 from proxima.experiment.report import write_report
-from proxima.report import comparison, film, plots, statistics
+from proxima.report import comparison, film, packing, plots, statistics
 from proxima.track.registry import export_policy
 from proxima.track.tracker import TrackingOutcome
 from proxima.train import checkpoint
@@ -245,10 +245,16 @@ def draw_trial(run: Run, trial: int, result: dict[str, Any], learner: PyTree) ->
     )
     if run.scenario.evaluation.film and trial == 0:
         make_film(directory / "film.gif", run.scenario.env.name, recording)
+        if packing.can_draw(run.scenario.env.name, recording.obs):
+            picture = directory / "plots" / "episode.png"
+            packing.end(picture, run.scenario.env.name, recording.obs, recording.actions)
 
 
 def make_film(path: Path, env_name: str, recording: Recording) -> bool:
     """A GIF of the recorded episode, if it can be drawn."""
+    if packing.can_draw(env_name, recording.obs):
+        packing.film(path, env_name, recording.obs, recording.actions)
+        return True
     if recording.frames:
         film.write_gif(path, recording.frames)
         return True

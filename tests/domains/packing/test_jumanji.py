@@ -35,7 +35,7 @@ def test_every_step_is_jumanjis(name):
     inner = env.problem.inner
     state, obs = env.reset(jax.random.key(1))
     theirs, timestep = inner.reset(jax.random.key(1))
-    step, step_theirs = jax.jit(env.step), jax.jit(inner.step)
+    step, step_theirs = jax.jit(lambda env, *rest: env.step(*rest)), jax.jit(inner.step)
     for turn in range(12):
         expected = named_arrays(timestep.observation)
         expected["action_mask"] = expected["action_mask"].reshape(obs["action_mask"].shape)
@@ -46,7 +46,7 @@ def test_every_step_is_jumanjis(name):
         inner_action = action
         if isinstance(env.action_space, Discrete) and env.problem.parts:
             inner_action = jnp.stack(jnp.unravel_index(action, env.problem.parts))
-        state, result = step(state, action, key)
+        state, result = step(env, state, action, key)
         theirs, timestep = step_theirs(dataclasses.replace(theirs, key=key), inner_action)
         obs = result.obs
         assert float(result.reward) == float(timestep.reward)
@@ -147,7 +147,8 @@ def test_a_pool_is_made_by_the_seed_and_training_draws_from_it():
 def test_evaluation_packs_no_instance_of_the_pool():
     from proxima.core.seeds import evaluation_keys
 
-    env = small("BinPack-v2", instances=200)
+    sizes = {"max_num_items": 10, "max_num_ems": 12}  # of fewer items, some instances come twice
+    env = make(PackingEnvConfig(instances=200, params=sizes), 0)
     pool = {row.tobytes() for row in np.asarray(env.pool[1]["items"])}
     keys = evaluation_keys(jnp.uint32(0), 100)
     _, obs = jax.vmap(without_pool(env).reset)(keys)

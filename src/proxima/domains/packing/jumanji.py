@@ -262,10 +262,10 @@ def _divided(
     if not rest:
         return own, None
     maker = _generator_class(name, generator, rest.pop("generator", None))
-    of_maker = inspect.signature(maker).parameters
+    of_maker = {} if generator is None else dict(inspect.signature(maker).parameters)
     for key in rest:
-        if generator is None or key not in of_maker:
-            known = of_env | set(of_maker) if generator is not None else of_env
+        if key not in of_maker:
+            known = of_env | set(of_maker)
             near = difflib.get_close_matches(key, known, 1)
             hint = f"did you mean {near[0]}?" if near else f"it has: {', '.join(sorted(known))}"
             raise ProximaError(f"env.params.{key}: {name} has no such setting; {hint}")
