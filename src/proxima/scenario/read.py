@@ -161,6 +161,7 @@ def _resolve(
     # a section whose keys are all commented out is null, and means its defaults
     used = {k: {} if v is None and k in _SECTIONS else v for k, v in base.items()}
     written, merged = _plain(used, source, ()), _plain(used, source, ())
+    _restart_sections(merged, changes)
     for path, value in changes:
         _assign(merged, path, _plain(value, "--set", path))
     name_choices(merged)
@@ -174,6 +175,22 @@ def _resolve(
             lines.append(f"{'--set' if changed else source}: {dotted(paths[0])}: {text}")
         raise ProximaError("\n".join(lines))
     return scenario
+
+
+def _restart_sections(merged: dict[str, Any], changes: Sequence[tuple[KeyPath, Any]]) -> None:
+    """Empty the sections that a change makes another kind: what the file says is about the old one."""
+    for path, value in changes:
+        choice = CHOICES.get(str(path[0])) if len(path) == 2 else None
+        if choice is None or path[1] != choice.key:
+            continue
+        written = merged.get(str(path[0]), {})
+        if not isinstance(written, dict):
+            continue
+        kinds = [choice.classes.get(str(kind)) for kind in (written.get(choice.key), value)]
+        if written.get(choice.key) is None:
+            kinds[0] = next(iter(choice.classes.values()))
+        if None not in kinds and kinds[0] is not kinds[1]:
+            merged[str(path[0])] = {}
 
 
 def _plain(value: Any, source: str, path: KeyPath) -> Any:
