@@ -19,6 +19,9 @@ from proxima.train.chunk import DATA, Layout
 from proxima.train.loop import Settings
 from proxima.train.program import Evaluation, Program, Recording
 
+# Samples of a small perceptron that one of a net for packings or boards costs as much as, at least.
+ATTENDING = 16
+
 
 class Market(NamedTuple):
     """What a trading scenario is made of besides its program."""
@@ -168,6 +171,8 @@ def _layout(scenario: Scenario) -> Layout:
     config = scenario.algorithm
     # DDPG's gradient steps are too small to share between devices: only trials are spread.
     share = config.minibatch_size if isinstance(config, PPOConfig) else 1
+    if isinstance(scenario.env, PackingEnvConfig) and share % len(jax.devices()) == 0:
+        share *= ATTENDING  # so dear a sample is worth a device's waiting sooner
     return plan_layout(scenario.trials, scenario.env.num_envs, share, len(jax.devices()))
 
 
