@@ -8,6 +8,7 @@ import pytest
 from scenario_files import SCENARIO_KEYS, file_message, message, write
 
 from proxima.algorithms.ppo import PPOConfig
+from proxima.algorithms.spo import SPOConfig
 from proxima.domains.control.config import EnvConfig
 from proxima.nets.actor_critic import NetworkConfig
 from proxima.scenario import (
@@ -277,3 +278,14 @@ def test_schema_takes_descriptions_and_limits_from_the_fields():
     gamma = json_schema()["$defs"]["PPOConfig"]["properties"]["gamma"]
     assert gamma["description"] == "Discount factor."
     assert (gamma["minimum"], gamma["maximum"], gamma["default"]) == (0, 1, 0.99)
+
+
+def test_a_section_set_to_another_kind_starts_from_that_kinds_defaults():
+    file = load("sine_wave")
+    assert file.algorithm.gamma == 0.9
+    changed = load("sine_wave", ["algorithm.name=spo", "algorithm.tau=0.1"])
+    assert changed.algorithm == SPOConfig(name="spo", tau=0.1)
+    assert (changed.env, changed.data) == (file.env, file.data)
+    same = load("sine_wave", ["algorithm.name=ppo", "algorithm.clip_epsilon=0.1"])
+    assert same.algorithm.gamma == 0.9
+    assert load("cartpole", ["env.backend=gymnasium"]).env.max_steps_per_episode == 500

@@ -11,12 +11,14 @@ import pytest
 from probes import ACTION, BOTH, CONSTANT, DELAYED, FROM_OBS, TRUNCATED, continuous
 
 from proxima.algorithms.spo import SPOConfig, fingerprint, kept_of, pack_sequences, prepare, spo
+from proxima.build import _spo
 from proxima.core import mpo
 from proxima.core.errors import ProximaError
 from proxima.core.seeds import first_keys
 from proxima.core.spaces import ACTION_MASK, Discrete, MultiDiscrete, Space, box, fields, mask_space
 from proxima.core.types import Step, TrainState, View
 from proxima.nets.actor_critic import NetworkConfig
+from proxima.scenario import load
 from proxima.train.chunk import run_updates, split_streams
 from proxima.train.collect import Collector
 
@@ -446,3 +448,25 @@ def test_memory_is_constant_over_ten_thousand_searches():
 def test_dirichlet_noise_on_continuous_actions_is_refused():
     with pytest.raises(ProximaError, match="dirichlet_fraction"):
         make(continuous(BOTH), replace(CONFIG, dirichlet_fraction=0.1))
+
+
+def test_without_search_in_evaluation_only_the_policy_plays():
+    agent = spo(CONFIG, NETWORK, BOTH, False)
+    learner = init(agent, jax.random.key(0))
+    env_state, obs = jax.vmap(agent.env.reset)(jax.random.split(jax.random.key(1), 64))
+    view = View(obs, env_state)
+    mode = learner.net.policy(obs).mode()
+    np.testing.assert_array_equal(exploit(agent, learner, view), mode)
+    assert agent.noise(learner, jax.random.key(0), (2, 4)).search is not None, "it trains by search"
+    noise = agent.noise(None, jax.random.key(2), (64,))
+    assert noise.search is None
+    drawn, aux = agent.explore(learner, view, noise)
+    assert aux is None and 0.2 < np.mean(drawn) < 0.8  # the first policy is near uniform
+
+
+def test_trading_is_not_played_with_knowledge_of_the_prices_to_come():
+    settings = ["algorithm.name=spo"]
+    trading, control = load("sine_wave", settings), load("cartpole", settings)
+    assert isinstance(trading.algorithm, SPOConfig) and trading.algorithm.search_in_evaluation
+    assert not _spo(trading, trading.algorithm, BOTH).search_in_evaluation
+    assert _spo(control, control.algorithm, BOTH).search_in_evaluation

@@ -265,14 +265,9 @@ class SPO(eqx.Module):
     def noise(self, learner: Learner | None, key: Array, shape: tuple[int, ...]) -> Noise:
         """The randomness of `shape` searches, drawn in one call; without a learner, of evaluation."""
         root, action, step, resample, choice, gamma = jax.random.split(key, 6)
+        if learner is None and not self.search_in_evaluation:
+            return Noise(self._action_noise(root, (*shape, 1)), None, jnp.zeros(shape), None)
         copies = (*shape, self.depth, self.particles)
-        search = None
-        if learner is not None or self.search_in_evaluation:
-            search = smc.Noise(
-                action=self._action_noise(action, copies),
-                step=jax.random.split(step, copies),
-                resample=jax.random.uniform(resample, copies),
-            )
         log_gamma = None
         if self.mix_noise:
             space = self.env.action_space
@@ -281,7 +276,11 @@ class SPO(eqx.Module):
             log_gamma = jax.random.loggamma(gamma, alpha, (*shape, *space.shape, space.n))
         return Noise(
             root=self._root_noise(root, shape),
-            search=search,
+            search=smc.Noise(
+                action=self._action_noise(action, copies),
+                step=jax.random.split(step, copies),
+                resample=jax.random.uniform(resample, copies),
+            ),
             choice=jax.random.uniform(choice, shape),
             log_gamma=log_gamma,
         )
