@@ -43,7 +43,7 @@ Acting = Literal["act", "search"]  # what is done between two steps of the envir
 Profile = dict[str, float]  # seconds per update of all trials together, by part
 
 CALL_SECONDS = 0.05  # how long one timed call lasts at least: dispatching it is then no matter
-PART_SECONDS = 1.0  # after so much of it, a part is not timed again
+PART_SECONDS = 2.0  # after so much of it, a part is not timed again
 CALLS = 5
 
 
