@@ -20,40 +20,53 @@ import protocol
 
 import proxima
 from proxima.build import build
+from proxima.domains.control.pools import training_pools
 from proxima.train.devices import prepare_host, use_compilation_cache
+from proxima.train.host_act import explorer
+from proxima.train.host_collect import HostCollector
 
 SLOW = {"env.name": "slow_env:Slow-v0", "env.backend": "gymnasium", "env.workers": 2}
 
 
 def prepare(options) -> protocol.Run:
     """A warm collector, each run of new seeds."""
-    batch = options.envs * options.steps
+    envs, steps = options.envs, options.steps
     scenario = proxima.load(
         "cartpole_envpool",
         {
             "trials": 1,
-            "env.num_envs": options.envs,
+            "env.num_envs": envs,
             "env.groups": options.groups,
             **(SLOW if options.slow else {}),
-            "algorithm.batch_size": batch,
-            "algorithm.minibatch_size": batch,
-            "algorithm.epochs_per_update": 1,
+            "algorithm.batch_size": envs * steps,
+            "algorithm.minibatch_size": envs * steps,
             "network.hidden": [options.hidden, options.hidden],
         },
     )
     prepare_host(1, 1)
     use_compilation_cache()
-    program = build(scenario).program
+    built = build(scenario)
+    built.program.close()
+    agent = built.agent
+    learners = jax.jit(jax.vmap(agent.init))(jax.random.split(jax.random.key(0), 1))
+    explore = explorer(agent, agent.policy(learners))
+    collector = HostCollector(training_pools(scenario.env, envs, print), 1, steps)
+
+    @jax.jit
+    def draw(key: jax.Array):
+        return agent.noise(None, key, (steps, 1, envs))
+
     runs = 0
 
     def run() -> dict[str, float]:
         nonlocal runs
         runs += 1
-        states = program.prepare(program.init([1_000 * runs]), 1)
+        collector.reset(envs * runs + np.arange(envs)[None])
         start = time.perf_counter()
-        _, sums = jax.block_until_ready(program.chunk(states, np.ones(1, bool), options.updates))
-        whole = time.perf_counter() - start
-        return protocol.measurement(batch * options.updates, whole - float(sums["time/learn"][0]))
+        for update in range(options.updates):
+            noise = draw(jax.random.key(options.updates * runs + update))
+            collector.collect(explore, jax.device_get(noise))
+        return protocol.measurement(envs * steps * options.updates, time.perf_counter() - start)
 
     run()
     return run
