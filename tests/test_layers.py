@@ -34,6 +34,7 @@ FENCES = {
     "pydantic": {"scenario", "domains/trading/gymnasium"},
     "ruamel": {"yaml"},
     "gymnax": {"domains/control/gymnax"},
+    "jumanji": {"domains/packing/jumanji"},
     "gymnasium": {
         "domains/control/gymnasium",
         "domains/control/gymnasium_pools",
