@@ -26,6 +26,9 @@ import venvs  # noqa: E402
 AGREEMENT = 1e-5  # of values relative to each other: ours are float32
 
 
+OURSELVES = "proxima"
+
+
 class Line(NamedTuple):
     """One line of the table: what is asked of both, and the ratio to reach."""
 
@@ -119,6 +122,22 @@ LINES = {
         1.5,
         "ours_ddpg.py",
     ),
+    "packing": Line(
+        "PPO on BinPack-v2, 10 items and 20 spaces, 128 envs × 16; the rival over Jumanji's autoreset",
+        ("--envs=128", "--steps=16", "--updates=10"),
+        OURSELVES,
+        ("jumanji_loop.py", "--envs=128", "--steps=16", "--updates=10"),
+        1.5,
+        "ours_packing.py",
+    ),
+    "packing_full": Line(
+        "PPO on BinPack-v2, 20 items and 40 spaces, 128 envs × 16; the rival over Jumanji's autoreset",
+        ("--envs=128", "--steps=16", "--updates=4", "--items=20", "--spaces=40"),
+        OURSELVES,
+        ("jumanji_loop.py", "--envs=128", "--steps=16", "--updates=4", "--items=20", "--spaces=40"),
+        1.5,
+        "ours_packing.py",
+    ),
     "envpool": Line(
         "EnvPool CartPole, 1,024 envs, rollouts kept; the rival's loop keeps nothing",
         ("--envs", "1024", "--updates", "20", "--groups", "2"),
@@ -162,7 +181,8 @@ def finish(program: subprocess.Popen) -> None:
 
 def side_by_side(line: Line, repeat: int) -> dict[str, Any]:
     """Speeds of both, in turns, and the median of the ratios of neighbours."""
-    python = str(venvs.ensure(line.peer))
+    # A rival that takes our net runs under our Python.
+    python = sys.executable if line.peer == OURSELVES else str(venvs.ensure(line.peer))
     script, *theirs = line.theirs
     if line.before:
         first, *rest = line.before
