@@ -83,6 +83,26 @@ MISTAKES = {
         ["--scenario", "cartpole", "--set", "network.distribution=normal"],
         ["network.distribution", "discrete", "categorical"],
     ),
+    "an adapter that does not fit": (
+        ["--scenario", "cartpole", "--set", "network.adapter=binpack"],
+        ["network.adapter", "ems", "items", "auto or dense"],
+    ),
+    "positions that would be normalised": (
+        ["--scenario", "maze_ppo", "--set", "algorithm.normalize_observations=true"],
+        ["algorithm.normalize_observations", "grid", "network.adapter to dense"],
+    ),
+    "heads that do not divide the width": (
+        ["--scenario", "binpack_ppo", "--set", "network.attention.width=30"],
+        ["network.attention.width", "30", "network.attention.heads (4)", "take 32"],
+    ),
+    "search where nothing can be copied": (
+        ["--scenario", "cartpole_host", "--set", "algorithm.name=spo"],
+        ["algorithm.name", "copies", "gymnax", "ppo"],
+    ),
+    "unknown packing environment": (
+        ["--scenario", "maze_ppo", "--set", "env.name=Maz-v0"],
+        ["env.name", "Maz-v0", "Maze-v0"],
+    ),
     "unwritable directory": (
         ["--scenario", "cartpole", "--set", "output_directory=list.yaml/x"],
         ["list.yaml/x", "cannot write", "output_directory"],

@@ -13,7 +13,7 @@ from proxima.core.types import Agent, Env, PyTree
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.packing.config import PackingEnvConfig
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
-from proxima.nets.actor_critic import NetworkConfig
+from proxima.nets.actor_critic import NetworkConfig, adapter_kind
 from proxima.scenario import Scenario
 from proxima.train.chunk import DATA, Layout
 from proxima.train.loop import Settings
@@ -103,6 +103,7 @@ def _agent(
         check_network(scenario.network)
         return ddpg(config, scenario.network, spaces, scenario.env.num_envs)
     check_distribution(scenario.network, action_space, scenario.env.name)
+    check_normalization(scenario, *spaces)
     if isinstance(config, SPOConfig):
         return _spo(scenario, config, env)
     return ppo(
@@ -141,6 +142,19 @@ def check_distribution(network: NetworkConfig, space: Space, env_name: str) -> N
     raise ProximaError(
         f"network.distribution: {kind} does not fit {env_name}, whose actions are {actions}; "
         f"use auto or {fitting}"
+    )
+
+
+def check_normalization(
+    scenario: Scenario, observation_space: ObservationSpace, action_space: Space
+) -> None:
+    """An error in words where a net takes observations as they are and they would be normalised."""
+    kind = adapter_kind(scenario.network, observation_space, action_space)
+    if kind == "dense" or not scenario.algorithm.normalize_observations:
+        return
+    raise ProximaError(
+        f"algorithm.normalize_observations: the {kind} net takes lengths and positions as they are; "
+        "set it to false, or network.adapter to dense"
     )
 
 

@@ -150,6 +150,15 @@ def _endpoint_problems(scenario: Scenario) -> Iterator[Problem]:
         yield Problem((("telemetry", "otlp_endpoint"),), told)
 
 
+def _attention_problems(scenario: Scenario) -> Iterator[Problem]:
+    attention = scenario.network.attention
+    if attention.width % attention.heads:
+        paths = (("network", "attention", "width"), ("network", "attention", "heads"))
+        told = f"{attention.width} is not a multiple of network.attention.heads ({attention.heads})"
+        nearest = attention.heads * max(1, round(attention.width / attention.heads))
+        yield Problem(paths, f"{told}; take {nearest}, say")
+
+
 FIELD_CHECKS: tuple[Callable[[Scenario], Iterator[Problem]], ...] = (
     _name_problems,
     _batch_problems,
@@ -161,4 +170,5 @@ FIELD_CHECKS: tuple[Callable[[Scenario], Iterator[Problem]], ...] = (
     _position_problems,
     _pool_problems,
     _endpoint_problems,
+    _attention_problems,
 )
