@@ -13,7 +13,7 @@ from proxima.core.types import Agent, Env, PyTree
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.packing.config import PackingEnvConfig
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
-from proxima.nets.actor_critic import NetworkConfig, adapter_kind
+from proxima.nets.actor_critic import NetworkConfig, adapter_kind, shares_torso
 from proxima.scenario import Scenario
 from proxima.train.chunk import DATA, Layout
 from proxima.train.loop import Settings
@@ -113,6 +113,7 @@ def _agent(
         scenario.env.num_envs,
         total_updates(scenario),
         axis,
+        value_when_acting=env is not None and shares_torso(scenario.network, *spaces),
     )
 
 

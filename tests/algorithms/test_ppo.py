@@ -9,7 +9,7 @@ import optax
 import pytest
 from probes import ACTION, BOTH, CONSTANT, CONTINUOUS, DELAYED, FROM_OBS, TRUNCATED
 
-from proxima.algorithms.ppo import PPOConfig, ppo, prepare
+from proxima.algorithms.ppo import Acted, PPOConfig, ppo, prepare, values
 from proxima.core.seeds import first_keys
 from proxima.core.types import PerEnv, TrainState, View
 from proxima.nets.actor_critic import NetworkConfig
@@ -132,7 +132,7 @@ def test_a_full_batch_update_is_the_textbook_step():
         for t in range(rollout.reward.shape[0]):
             for b in range(ENVS):
                 logits = jax.nn.log_softmax(net.actor(rollout.obs[t, b]))
-                ratio = jnp.exp(logits[rollout.action[t, b]] - rollout.aux[t, b])
+                ratio = jnp.exp(logits[rollout.action[t, b]] - rollout.aux.log_prob[t, b])
                 clipped = jnp.clip(ratio, 0.8, 1.2)
                 surrogate = jnp.minimum(ratio * advantage[t, b], clipped * advantage[t, b])
                 error = (net.critic(rollout.obs[t, b])[0] - batch.target[t, b]) ** 2
@@ -166,7 +166,7 @@ def test_masked_rows_teach_nothing():
     poisoned = rollout._replace(
         obs=jnp.where(fake[..., None], 50.0, rollout.obs),
         action=jnp.where(fake, 1 - rollout.action, rollout.action),
-        aux=jnp.where(fake, -3.0, rollout.aux),
+        aux=Acted(jnp.where(fake, -3.0, rollout.aux.log_prob), None),
         reward=jnp.where(fake, 1e6, rollout.reward),
     )
     key = jax.random.key(0)
@@ -174,6 +174,25 @@ def test_masked_rows_teach_nothing():
     for one, other in zip(jax.tree.leaves(clean), jax.tree.leaves(poisoned), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
     assert clean.obs_moments.number == (~fake).sum()
+
+
+@pytest.mark.parametrize("env", [DELAYED, replace(TRUNCATED, length=3)], ids=["ends", "is cut"])
+def test_values_said_when_acting_are_those_of_the_whole_rollout(env):
+    network = replace(NETWORK, shared_trunk=True)
+    spaces = env.observation_space, env.action_space
+    agents = [ppo(CONFIG, network, spaces, ENVS, 100, value_when_acting=x) for x in (True, False)]
+    collector = Collector(env, ENVS, 16)
+    found = []
+    for agent in agents:
+        state = start(agent, collector)
+        use = split_streams(state.key)[1]
+        _, rollout, _ = collector(agent, state.learner, state.actors, use)
+        assert (rollout.aux.value is None) != agent.value_when_acting
+        both = jax.jit(values)(state.learner, rollout, rollout.obs)
+        # After a termination nobody asks what follows.
+        found.append((both[0], jnp.where(rollout.terminated, 0.0, both[1])))
+        assert rollout.truncated.any() == (env is not DELAYED)
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
 
 
 def test_advantages_are_normalised_per_minibatch_or_not_at_all():

@@ -21,6 +21,7 @@ from annotated_types import Ge, Gt, Interval
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
+from proxima.core.branch import when
 from proxima.core.losses import (
     approximate_kl,
     clip_surrogate,
@@ -127,6 +128,13 @@ class Policy(NamedTuple):
     obs_moments: Moments | None
 
 
+class Acted(NamedTuple):
+    """What acting leaves for the update."""
+
+    log_prob: Array
+    value: Array | None  # None where it is cheaper to compute for the whole rollout at once
+
+
 class Batch(NamedTuple):
     """What a gradient step needs of each sample."""
 
@@ -154,6 +162,7 @@ class PPO(eqx.Module):
     stop_on_kl: bool = eqx.field(static=True)
     normalize_observations: bool = eqx.field(static=True)
     normalize_rewards: bool = eqx.field(static=True)
+    value_when_acting: bool = eqx.field(static=True)  # where policy and value share most of the net
     axis: str | None = eqx.field(static=True, default=None)  # mesh axis the batch is spread over
 
     def init(self, key: Array) -> Learner:
@@ -177,11 +186,15 @@ class PPO(eqx.Module):
             return jax.random.normal(key, (*shape, flat_size(space)))
         return jax.random.gumbel(key, (*shape, *space.shape, space.n))
 
-    def explore(self, learner: Learner, view: View, noise: Array) -> tuple[Array, Array]:
-        """Sampled actions, and their log-probabilities."""
-        distribution = learner.net.policy(seen(learner, view.obs))
+    def explore(self, learner: Learner, view: View, noise: Array) -> tuple[Array, Acted]:
+        """Sampled actions, their log-probabilities and, where the net gives both in one, V."""
+        obs, value = seen(learner, view.obs), None
+        if self.value_when_acting:
+            distribution, value = learner.net(obs)
+        else:
+            distribution = learner.net.policy(obs)
         action = distribution.sample(noise)
-        return action, distribution.log_prob(action)
+        return action, Acted(distribution.log_prob(action), value)
 
     def exploit(self, learner: Learner | Policy, view: View) -> Array:
         """The most probable actions."""
@@ -306,8 +319,13 @@ def ppo(
     num_envs: int,
     total_updates: int | None,
     axis: str | None = None,
+    value_when_acting: bool = False,
 ) -> PPO:
-    """The agent for the settings; `total_updates` is the budget an annealed learning rate ends with."""
+    """The agent for the settings; `total_updates` is the budget an annealed learning rate ends with.
+
+    Values come with the actions where the net computes most of both at once; never on host environments,
+    whose policies have no critic.
+    """
     rate = config.learning_rate
     hyper = Hyper(
         learning_rate=jnp.float32(rate),
@@ -335,6 +353,7 @@ def ppo(
         stop_on_kl=config.target_kl is not None,
         normalize_observations=config.normalize_observations,
         normalize_rewards=config.normalize_rewards,
+        value_when_acting=value_when_acting,
         axis=axis,
     )
 
@@ -347,8 +366,7 @@ def seen(learner: Learner | Policy, obs: PyTree) -> PyTree:
 def prepare(learner: Learner, rollout: Transition, reward: Array) -> Batch:
     """The rollout with values, advantages and value targets, time and batch axes still apart."""
     obs = seen(learner, rollout.obs)
-    value = learner.net.value(obs)
-    next_value = learner.net.value(seen(learner, rollout.next_obs))
+    value, next_value = values(learner, rollout, obs)
     hyper = learner.hyper
     advantage = gae(
         reward, value, next_value, rollout.terminated, rollout.truncated, hyper.gamma, hyper.lam
@@ -356,12 +374,34 @@ def prepare(learner: Learner, rollout: Transition, reward: Array) -> Batch:
     return Batch(
         obs=obs,
         action=rollout.action,
-        old_log_prob=rollout.aux,
+        old_log_prob=rollout.aux.log_prob,
         old_value=value,
         advantage=advantage,
         target=advantage + value,
         weight=rollout.mask.astype(jnp.float32),
     )
+
+
+def values(learner: Learner, rollout: Transition, obs: PyTree) -> tuple[Array, Array]:
+    """V of every observation and of what followed it, (T, B) each.
+
+    Where acting has said V, what followed a step is the next step's, but for the last row and for
+    truncated steps, which a reset comes after; after a terminated one nobody asks.
+    """
+    if rollout.aux.value is None:
+        next_obs = seen(learner, rollout.next_obs)
+        return learner.net.value(obs), learner.net.value(next_obs)
+
+    def all_of_them(_: Array, given: tuple[Learner, PyTree]) -> Array:
+        learner, next_obs = given
+        return learner.net.value(seen(learner, next_obs))
+
+    last = jax.tree.map(lambda leaf: leaf[-1], rollout.next_obs)
+    followed = jnp.concatenate(
+        [rollout.aux.value[1:], learner.net.value(seen(learner, last))[None]]
+    )
+    cut = jnp.any(rollout.truncated[:-1])
+    return rollout.aux.value, when(cut, all_of_them, followed, (learner, rollout.next_obs))
 
 
 def weigh(batch: Batch, normalize_advantages: bool, axis: str | None) -> Batch:

@@ -168,6 +168,8 @@ def interval_line(summary: dict[str, Any]) -> str:
     if summary["target_reward"] is not None:
         line += f"; target {summary['target_reward']:g}"
     for name, score in summary.get("scores", {}).items():
+        if score["iqm"] is None:
+            continue
         line += f"\n{name.replace('_', ' ')}: {shown(score['iqm'])}"
         if score["low"] is not None:
             line += f"  (95 % interval {shown(score['low'])} … {shown(score['high'])})"

@@ -1,5 +1,6 @@
 """The end of a run: closing evaluation, plots, film, exported policies, results, summary, registry."""
 
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,11 @@ def compare_with_baselines(
         return compared if references else {}
     scores = run.built.score(evaluation, references)
     for trial, result in enumerate(results):
-        result["scores"] = {name: float(values[trial]) for name, values in scores.items()}
+        mine = {name: float(values[trial]) for name, values in scores.items()}
+        # A score may not exist: of paths through mazes, when no maze was solved.
+        result["scores"] = {
+            name: value if math.isfinite(value) else None for name, value in mine.items()
+        }
     return compared | {
         "scores": {name: statistics.aggregate(list(values)) for name, values in scores.items()}
     }
@@ -310,7 +315,8 @@ def hand_to_tracker(run: Run, results: list[dict[str, Any]], summary: dict[str, 
             f"final/{policy}_return": result[name]["return_mean"]
             for name, policy in CLOSING_POLICIES.items()
         }
-        final |= {f"final/{name}": value for name, value in result.get("scores", {}).items()}
+        scores = result.get("scores", {})
+        final |= {f"final/{name}": value for name, value in scores.items() if value is not None}
         if "trading" in result:
             final |= trading_metrics(result["trading"])
         tracker.log_metrics(trial, result["environment_steps"], final)

@@ -176,6 +176,14 @@ def adapter_kind(
     return config.adapter
 
 
+def shares_torso(
+    config: NetworkConfig, observation_space: ObservationSpace, action_space: Space
+) -> bool:
+    """Whether policy and value are computed from one torso, so that both cost little more than one."""
+    kind = adapter_kind(config, observation_space, action_space)
+    return kind != "dense" or config.shared_trunk
+
+
 def dense_actor_critic(
     key: Array,
     config: NetworkConfig,
