@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, final
 
 from proxima.core.errors import ProximaError
 from proxima.experiment.evaluation import evaluate_reference
@@ -25,66 +25,48 @@ SECTIONS = (
 )
 
 
-class PPOTrainer:
-    """Trains one PPO agent on a named environment.
+@final
+class Trainer:
+    """One agent to be trained; made by `PPOTrainer`, `DDPGTrainer` or `SPOTrainer`."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.results: dict[str, Any] | None = None
+
+    def train(self, callback: Callback | None = None) -> dict[str, Any]:
+        """Train to the end and return the results; the callback may stop it by returning False."""
+        self.results = run_single_experiment(self.scenario, callback=callback)
+        return self.results
+
+    def evaluate(self, num_episodes: int = 100) -> dict[str, Any]:
+        """Greedy returns of the trained policy on the fixed evaluation episodes."""
+        return evaluate_results(self.scenario, self.results, num_episodes)
+
+
+def PPOTrainer(
+    env: str | Scenario = "CartPole-v1", *, enable_mlflow: bool = False, **settings: Any
+) -> Trainer:
+    """A trainer of one PPO agent on a named environment.
 
     `env` is an environment's name ("CartPole-v1") or a Scenario; every other keyword is a setting by
     its own name (`max_episodes=1000`, `target_reward=195.0`, `learning_rate=1e-3`, `seed=7`), found in
     its section. What is not named stays as it is in the scenario, or has its default.
     """
-
-    def __init__(
-        self, env: str | Scenario = "CartPole-v1", *, enable_mlflow: bool = False, **settings: Any
-    ) -> None:
-        self.scenario = scenario_for(env, "ppo", {"enabled": enable_mlflow} | settings)
-        self.results: dict[str, Any] | None = None
-
-    def train(self, callback: Callback | None = None) -> dict[str, Any]:
-        """Train to the end and return the results; the callback may stop it by returning False."""
-        self.results = run_single_experiment(self.scenario, callback=callback)
-        return self.results
-
-    def evaluate(self, num_episodes: int = 100) -> dict[str, Any]:
-        """Greedy returns of the trained policy on the fixed evaluation episodes."""
-        return evaluate_results(self.scenario, self.results, num_episodes)
+    return Trainer(scenario_for(env, "ppo", {"enabled": enable_mlflow} | settings))
 
 
-class DDPGTrainer:
-    """Trains one DDPG agent, or TD3 by its settings; used as `PPOTrainer` is."""
-
-    def __init__(
-        self, env: str | Scenario = "Pendulum-v1", *, enable_mlflow: bool = False, **settings: Any
-    ) -> None:
-        self.scenario = scenario_for(env, "ddpg", {"enabled": enable_mlflow} | settings)
-        self.results: dict[str, Any] | None = None
-
-    def train(self, callback: Callback | None = None) -> dict[str, Any]:
-        """Train to the end and return the results; the callback may stop it by returning False."""
-        self.results = run_single_experiment(self.scenario, callback=callback)
-        return self.results
-
-    def evaluate(self, num_episodes: int = 100) -> dict[str, Any]:
-        """Greedy returns of the trained policy on the fixed evaluation episodes."""
-        return evaluate_results(self.scenario, self.results, num_episodes)
+def DDPGTrainer(
+    env: str | Scenario = "Pendulum-v1", *, enable_mlflow: bool = False, **settings: Any
+) -> Trainer:
+    """A trainer of one DDPG agent, or TD3 by its settings; used as `PPOTrainer` is."""
+    return Trainer(scenario_for(env, "ddpg", {"enabled": enable_mlflow} | settings))
 
 
-class SPOTrainer:
-    """Trains one SPO agent on a compiled environment; used as `PPOTrainer` is."""
-
-    def __init__(
-        self, env: str | Scenario = "CartPole-v1", *, enable_mlflow: bool = False, **settings: Any
-    ) -> None:
-        self.scenario = scenario_for(env, "spo", {"enabled": enable_mlflow} | settings)
-        self.results: dict[str, Any] | None = None
-
-    def train(self, callback: Callback | None = None) -> dict[str, Any]:
-        """Train to the end and return the results; the callback may stop it by returning False."""
-        self.results = run_single_experiment(self.scenario, callback=callback)
-        return self.results
-
-    def evaluate(self, num_episodes: int = 100) -> dict[str, Any]:
-        """Greedy returns of the trained policy on the fixed evaluation episodes."""
-        return evaluate_results(self.scenario, self.results, num_episodes)
+def SPOTrainer(
+    env: str | Scenario = "CartPole-v1", *, enable_mlflow: bool = False, **settings: Any
+) -> Trainer:
+    """A trainer of one SPO agent on a compiled environment; used as `PPOTrainer` is."""
+    return Trainer(scenario_for(env, "spo", {"enabled": enable_mlflow} | settings))
 
 
 def scenario_for(env: str | Scenario, algorithm: str, settings: Mapping[str, Any]) -> Scenario:
