@@ -27,7 +27,7 @@ from jax import Array
 from proxima.core.branch import when
 from proxima.core.errors import ProximaError
 from proxima.core.losses import absolute_error, smooth_error, value_error
-from proxima.core.normalize import Moments, add_samples, first_moments, normalize
+from proxima.core.normalize import Moments, add_samples, first_moments, seen
 from proxima.core.replay import Replay, add, empty, sample
 from proxima.core.returns import td_target
 from proxima.core.spaces import Box, ObservationSpace, Space, flat_size, zeros
@@ -416,11 +416,6 @@ def check_network(network: NetworkConfig) -> None:
             f"network.distribution: {network.distribution} is no use to ddpg, whose actor is "
             "deterministic; leave it at auto"
         )
-
-
-def seen(moments: Moments | None, obs: PyTree) -> PyTree:
-    """Observations as the nets see them: normalised where the policy does so."""
-    return obs if moments is None else normalize(moments, obs)
 
 
 def kept_of(rollout: Transition) -> Sample:

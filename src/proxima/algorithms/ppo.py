@@ -29,7 +29,7 @@ from proxima.core.losses import (
     explained_variance,
     value_error,
 )
-from proxima.core.normalize import Moments, add_samples, first_moments, normalize
+from proxima.core.normalize import Moments, add_samples, first_moments, seen
 from proxima.core.parallel import mean_over, standardize, sum_over
 from proxima.core.returns import discounted_sums, gae
 from proxima.core.shuffle import permutations
@@ -188,7 +188,7 @@ class PPO(eqx.Module):
 
     def explore(self, learner: Learner, view: View, noise: Array) -> tuple[Array, Acted]:
         """Sampled actions, their log-probabilities and, where the net gives both in one, V."""
-        obs, value = seen(learner, view.obs), None
+        obs, value = seen(learner.obs_moments, view.obs), None
         if self.value_when_acting:
             distribution, value = learner.net(obs)
         else:
@@ -198,7 +198,7 @@ class PPO(eqx.Module):
 
     def exploit(self, learner: Learner | Policy, view: View) -> Array:
         """The most probable actions."""
-        return learner.net.policy(seen(learner, view.obs)).mode()
+        return learner.net.policy(seen(learner.obs_moments, view.obs)).mode()
 
     def policy(self, learner: Learner) -> Policy:
         """The learner's policy, to be handed to `exploit` in its stead."""
@@ -358,14 +358,9 @@ def ppo(
     )
 
 
-def seen(learner: Learner | Policy, obs: PyTree) -> PyTree:
-    """Observations as the nets see them: normalised where the policy does so."""
-    return obs if learner.obs_moments is None else normalize(learner.obs_moments, obs)
-
-
 def prepare(learner: Learner, rollout: Transition, reward: Array) -> Batch:
     """The rollout with values, advantages and value targets, time and batch axes still apart."""
-    obs = seen(learner, rollout.obs)
+    obs = seen(learner.obs_moments, rollout.obs)
     value, next_value = values(learner, rollout, obs)
     hyper = learner.hyper
     advantage = gae(
@@ -389,16 +384,16 @@ def values(learner: Learner, rollout: Transition, obs: PyTree) -> tuple[Array, A
     truncated steps, which a reset comes after; after a terminated one nobody asks.
     """
     if rollout.aux.value is None:
-        next_obs = seen(learner, rollout.next_obs)
+        next_obs = seen(learner.obs_moments, rollout.next_obs)
         return learner.net.value(obs), learner.net.value(next_obs)
 
     def all_of_them(_: Array, given: tuple[Learner, PyTree]) -> Array:
         learner, next_obs = given
-        return learner.net.value(seen(learner, next_obs))
+        return learner.net.value(seen(learner.obs_moments, next_obs))
 
     last = jax.tree.map(lambda leaf: leaf[-1], rollout.next_obs)
     followed = jnp.concatenate(
-        [rollout.aux.value[1:], learner.net.value(seen(learner, last))[None]]
+        [rollout.aux.value[1:], learner.net.value(seen(learner.obs_moments, last))[None]]
     )
     cut = jnp.any(rollout.truncated[:-1])
     return rollout.aux.value, when(cut, all_of_them, followed, (learner, rollout.next_obs))

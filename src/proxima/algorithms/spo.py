@@ -31,7 +31,7 @@ from proxima.core.branch import when
 from proxima.core.distributions import Distribution
 from proxima.core.errors import ProximaError
 from proxima.core.losses import value_error
-from proxima.core.normalize import Moments, add_samples, first_moments, normalize
+from proxima.core.normalize import Moments, add_samples, first_moments, seen
 from proxima.core.replay import Replay, add, empty, sample
 from proxima.core.returns import gae
 from proxima.core.spaces import Box, Discrete, zeros
@@ -517,11 +517,6 @@ def spo(config: SPOConfig, network: NetworkConfig, env: Env, search_in_evaluatio
         gradient_steps=config.gradient_steps,
         normalize_observations=config.normalize_observations,
     )
-
-
-def seen(moments: Moments | None, obs: PyTree) -> PyTree:
-    """Observations as the nets see them: normalised where the policy does so."""
-    return obs if moments is None else normalize(moments, obs)
 
 
 def fingerprint(obs: PyTree) -> Array:

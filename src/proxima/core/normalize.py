@@ -68,3 +68,8 @@ def normalize(moments: Moments, sample: PyTree) -> PyTree:
         return jnp.clip((leaf - mean) / deviation, -CLIP, CLIP)
 
     return jax.tree.map(shift_and_scale, moments.mean, moments.variance, sample)
+
+
+def seen(moments: Moments | None, obs: PyTree) -> PyTree:
+    """Observations as the nets see them: normalised where the policy keeps statistics of them."""
+    return obs if moments is None else normalize(moments, obs)
