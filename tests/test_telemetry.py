@@ -75,7 +75,9 @@ def test_telling_changes_nothing_of_the_run(plain, telling):
 def test_a_run_that_was_asked_knows_the_parts_of_its_update(telling):
     summary, _, _ = telling
     phases = summary["trials"][0]["phases"]
-    assert list(phases) == PHASES and all(seconds > 0 for seconds in phases.values())
+    # Acting is a difference of two times, which on a busy machine may come out as 0.
+    assert list(phases) == PHASES and all(seconds >= 0 for seconds in phases.values())
+    assert phases["update"] > 0
     assert summary["time"]["profile"] > 0
 
 

@@ -32,7 +32,7 @@ def test_the_parts_of_an_update(tmp_path, monkeypatch):
     found = built.program.profile(states)
     assert bits(states) == before, "nothing was given up or changed"
     assert list(found) == ["rollout", "env", "act", "learn", "update"]
-    assert all(seconds > 0 for seconds in found.values())
+    assert all(seconds >= 0 for seconds in found.values()) and found["update"] > 0
     assert found["act"] == pytest.approx(found["rollout"] - found["env"])
 
 
