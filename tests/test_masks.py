@@ -8,8 +8,17 @@ from probes import MaskedProbe
 
 from proxima.algorithms.ppo import PPOConfig, ppo
 from proxima.build import Built, policy_function
+from proxima.core.errors import ProximaError
 from proxima.core.normalize import add_samples, first_moments, normalize
-from proxima.core.spaces import Discrete, MultiDiscrete, action_mask, fields, flat_size, zeros
+from proxima.core.spaces import (
+    Discrete,
+    MultiDiscrete,
+    action_mask,
+    fields,
+    flat_size,
+    mask_space,
+    zeros,
+)
 from proxima.core.trees import pack_rows
 from proxima.core.types import View
 from proxima.nets.actor_critic import NetworkConfig, actor_critic
@@ -162,6 +171,12 @@ def test_a_net_gives_masked_logits_no_gradient(env):
 
     slope = jax.jit(jax.grad(loss))(net).actor.layers[-1].bias.reshape(-1, 3)
     assert (slope[:, 2] == 0).all() and np.isfinite(slope).all() and (slope[:, 0] != 0).all()
+
+
+def test_a_mask_alone_fits_no_adapter():
+    space = fields({"action_mask": mask_space(Discrete(3))})
+    with pytest.raises(ProximaError, match="nothing but an action mask"):
+        actor_critic(jax.random.key(0), NetworkConfig(), space, Discrete(3))
 
 
 def test_a_space_of_fields_is_hashable_and_sorted_like_a_dict():

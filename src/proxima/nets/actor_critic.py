@@ -158,14 +158,20 @@ def adapter_kind(
     fitting = {
         "binpack": attention.fits(observation_space),
         "grid": grid.fits(observation_space, action_space),
-        "dense": True,
+        "dense": flat_size(observation_space) > 0,
     }
+    if not any(fitting.values()):
+        raise ProximaError(
+            "network.adapter: the environment shows nothing but an action mask, and no net can tell "
+            "one state from another by that; give its observation a field to see"
+        )
     if config.adapter == "auto":
         return next(name for name, fits in fitting.items() if fits)
     if not fitting[config.adapter]:
         needed = {
             "binpack": f"the fields {', '.join(attention.FIELDS)}",
             "grid": "boards of truth values in one shape and positions on them",
+            "dense": "a field besides the mask",
         }[config.adapter]
         names = observation_space.names if isinstance(observation_space, Fields) else ()
         has = f"it has {', '.join(names)}" if names else "it is one array"
