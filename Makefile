@@ -10,7 +10,7 @@ setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test,envpool,box2d]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test,envpool,box2d,gguf]'
 	touch $(STAMP)
 
 demo: setup

@@ -1,0 +1,230 @@
+"""What a language scenario says: data, model, and the three stages with their settings."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Interval, Lt
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextDataConfig:
+    """The texts: what is imitated, what people thought of it, and where prompts come from."""
+
+    source: Literal["movie_reviews", "file"] = "movie_reviews"
+    """movie_reviews: 10,605 snippets with mean human ratings; file: a table of your own."""
+    path: str | None = None
+    """With source file: parquet, CSV or JSON lines. Columns: text and rating, or prompt, chosen and
+    rejected, or prompt alone; each stage needs its own."""
+    held_out: Annotated[float, Gt(0), Lt(1)] = 0.1
+    """Share of the rows that no stage trains on: losses, pairs and prompts of evaluation come from it."""
+    prompt_tokens: Annotated[int, Ge(1)] = 5
+    """Where there is no column of prompts: the first so many tokens of a text are one."""
+    prompt_template: str | None = None
+    """Text around each prompt, with {text} where it goes, for example "Continue this review: {text}"."""
+    chat: bool = False
+    """Prompts are the user's turn in the model's chat template."""
+    seed: Annotated[int, Ge(0)] = 0
+    """Seed of the division into training and held-out rows; not of the trials."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewModelConfig:
+    """A decoder made from nothing (Llama's parts), and the size of its tokenizer."""
+
+    vocabulary: Annotated[int, Ge(260)] = 3072
+    """Tokens of the byte-pair encoding learnt from the training texts."""
+    layers: Annotated[int, Ge(1)] = 3
+    """Blocks."""
+    width: Annotated[int, Ge(2)] = 96
+    """Width of the residual stream."""
+    heads: Annotated[int, Ge(1)] = 4
+    """Heads of attention; width is a multiple."""
+    inner: Annotated[int, Ge(1)] = 256
+    """Width inside the MLP."""
+    context: Annotated[int, Ge(2)] = 40
+    """Tokens it can look at."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshConfig:
+    """How a model and its batches lie over several devices."""
+
+    data: Annotated[int, Ge(1)] = 1
+    """Parts into which batches are divided."""
+    tensor: Annotated[int, Ge(1)] = 1
+    """Parts into which weight matrices are divided."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The decoder that everything starts from."""
+
+    path: str | None = None
+    """A Hugging Face folder, or a hub name when online; null makes a new model (`new`)."""
+    new: NewModelConfig = field(default_factory=NewModelConfig)
+    """The shape of a new model."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the weights; log-probabilities are float32 in any case."""
+    gradient_checkpointing: bool = False
+    """Compute each layer twice instead of keeping what is inside: less memory, a third more time."""
+    mesh: MeshConfig = field(default_factory=MeshConfig)
+    """Devices."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SFTConfig:
+    """Supervised fine-tuning: imitate the texts."""
+
+    epochs: Annotated[int, Ge(1)] = 2
+    """Passes over the training texts."""
+    batch_size: Annotated[int, Ge(1)] = 64
+    """Texts per optimizer step."""
+    learning_rate: Annotated[float, Ge(0)] = 6e-3
+    """Peak of a one-cycle schedule."""
+    weight_decay: Annotated[float, Ge(0)] = 0.01
+    """AdamW's."""
+    max_grad_norm: Annotated[float, Gt(0)] = 1.0
+    """Gradients longer than this are shortened to it."""
+    max_tokens: Annotated[int, Ge(2)] | None = None
+    """Texts are cut after so many tokens; null: at the model's context."""
+    evaluate_every: Annotated[int, Ge(1)] = 100
+    """Updates between two measurements of the held-out loss."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardModelConfig:
+    """A Bradley-Terry model of preference: P(a over b) = σ(r(a) − r(b))."""
+
+    updates: Annotated[int, Ge(1)] = 200
+    """Optimizer steps."""
+    batch_size: Annotated[int, Ge(1)] = 32
+    """Pairs per optimizer step."""
+    learning_rate: Annotated[float, Ge(0)] = 1.5e-3
+    """Peak of a one-cycle schedule."""
+    weight_decay: Annotated[float, Ge(0)] = 0.05
+    """AdamW's."""
+    max_grad_norm: Annotated[float, Gt(0)] = 1.0
+    """Gradients longer than this are shortened to it."""
+    rating_gap: Annotated[float, Ge(0)] = 1.0
+    """Where pairs are made of ratings: only texts whose ratings differ by more than this."""
+    held_out_pairs: Annotated[int, Ge(1)] = 2000
+    """Pairs of held-out texts for the accuracy."""
+    calibration_samples: Annotated[int, Ge(2)] = 512
+    """Samples of the reference on which the reward is normalised to mean 0 and deviation 1."""
+    evaluate_every: Annotated[int, Ge(1)] = 50
+    """Updates between two measurements of the held-out accuracy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardConfig:
+    """What the policy is rewarded for."""
+
+    kind: Literal["model", "function"] = "model"
+    """model: a reward model, of the stage before or from `path`; function: Python."""
+    path: str | None = None
+    """A reward model saved by a run or exported by one; it may have another tokenizer. Null: the stage's."""
+    function: str | None = None
+    """Dotted path of f(prompts, completions) → one number per completion, or with per_token a list each."""
+    per_token: bool = False
+    """The function gives one number per token of a completion instead of one for the whole."""
+    normalize: bool = False
+    """Divide and shift by the running mean and deviation of the scores; reward models come calibrated."""
+    clip: Annotated[float, Gt(0)] | None = None
+    """Scores beyond ± this are cut to it."""
+    missing_eos_penalty: Annotated[float, Ge(0)] = 1.0
+    """Taken from the score of a completion that did not end by itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KLConfig:
+    """The price β of leaving the reference: β times the KL of each token is taken from its reward."""
+
+    coefficient: Annotated[float, Ge(0)] = 0.2
+    """β at the start, or throughout where there is no target."""
+    target: Annotated[float, Gt(0)] | None = 5.0
+    """KL per completion, in nats, that β is steered to; null keeps β fixed."""
+    horizon: Annotated[float, Gt(0)] = 640.0
+    """Completions over which β answers."""
+    stop: Annotated[float, Gt(0)] | None = None
+    """End an update's epochs once KL(old ‖ new) per token exceeds this."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguagePPOConfig:
+    """PPO on the tokens of completions."""
+
+    updates: Annotated[int, Ge(1)] = 50
+    """Rollouts, each followed by epochs × minibatches optimizer steps."""
+    batch_size: Annotated[int, Ge(1)] = 64
+    """Completions per rollout."""
+    new_tokens: Annotated[int, Ge(1)] = 20
+    """Tokens of a completion at most."""
+    temperature: Annotated[float, Gt(0)] = 1.0
+    """Of sampling; old, new and reference log-probabilities are all taken at it."""
+    epochs: Annotated[int, Ge(1)] = 2
+    """Passes over a rollout."""
+    minibatches: Annotated[int, Ge(1)] = 2
+    """Optimizer steps per pass."""
+    micro_batches: Annotated[int, Ge(1)] = 1
+    """Parts of a minibatch whose gradients are added up: less memory, the same step."""
+    learning_rate: Annotated[float, Ge(0)] = 3e-4
+    """At the start."""
+    final_learning_rate: Annotated[float, Ge(0)] = 0.0
+    """At the end of a straight line from the start."""
+    value_learning_rate: Annotated[float, Ge(0)] | None = None
+    """The critic's at the start; null: the policy's."""
+    max_grad_norm: Annotated[float, Gt(0)] = 1.0
+    """Gradients longer than this are shortened to it."""
+    adam_eps: Annotated[float, Gt(0)] = 1e-5
+    """Adam's ε."""
+    clip: Annotated[float, Gt(0)] = 0.2
+    """Of the ratio of probabilities."""
+    value_clip: Annotated[float, Gt(0)] | None = 0.2
+    """How far a value may move from its old one within an update; null: anywhere."""
+    value_coefficient: Annotated[float, Ge(0)] = 0.1
+    """Weight of the value loss."""
+    gamma: Annotated[float, Interval(gt=0, le=1)] = 1.0
+    """Discount."""
+    lam: Annotated[float, Interval(ge=0, le=1)] = 0.95
+    """GAE's λ."""
+    whiten: bool = True
+    """Advantages are shifted and scaled to mean 0 and deviation 1 over the batch's tokens."""
+    advantage: Literal["gae", "group", "leave_one_out"] = "gae"
+    """gae: with a critic; group: GRPO's, against mean and deviation of the prompt's completions;
+    leave_one_out: RLOO's, against the mean of its others. The last two have no critic."""
+    group_size: Annotated[int, Ge(2)] = 4
+    """Completions per prompt with group and leave_one_out."""
+    kl: KLConfig = field(default_factory=KLConfig)
+    """The price of leaving the reference."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlarmConfig:
+    """What the Evaluator warns of."""
+
+    kl_budget: Annotated[float, Gt(0)] = 10.0
+    """Nats of KL per completion."""
+    judge_drop: Annotated[float, Ge(0)] = 0.02
+    """The reward is up, and the judge this much below its best so far or its start."""
+    repetition: Annotated[float, Interval(ge=0, le=1)] = 0.5
+    """Distinct bigrams over all bigrams have fallen below this share of what they were."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageEvaluationConfig:
+    """How a policy is measured, always on the same held-out prompts."""
+
+    prompts: Annotated[int, Ge(2)] = 128
+    """Held-out prompts."""
+    frequency: Annotated[int, Ge(1)] = 10
+    """Updates of PPO between two evaluations."""
+    judge: str | None = "vader"
+    """vader: the lexicon of vaderSentiment; or the dotted path of f(texts) → numbers; null: none."""
+    samples: Annotated[int, Ge(0)] = 16
+    """Rows of the sample tables."""
+    patience: Annotated[int, Ge(1)] = 3
+    """Evaluations without a better reward after which the policy counts as converged."""
+    stop_on_alarm: bool = False
+    """End the stage when an alarm sounds."""
+    alarms: AlarmConfig = field(default_factory=AlarmConfig)
+    """When to warn."""

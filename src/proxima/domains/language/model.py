@@ -1,0 +1,102 @@
+"""Policy, reference, value and reward as small parts over one shared base.
+
+    reference = base                      policy = base + its adapters (or its own weights)
+    value, reward = base + their adapters (or their own weights) + a head that gives one number per place
+
+A part with `decoder` is fully fine-tuned: it has weights of its own and the base is not looked at.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from proxima.domains.language.samples import Rows
+from proxima.nets.lora import Adapters
+from proxima.nets.transformer import Decoder, hidden_states, logits_of
+
+
+class Head(NamedTuple):
+    """One number from a place's features."""
+
+    weight: Array  # (width,)
+    bias: Array  # ()
+
+
+class Part(NamedTuple):
+    """What makes one model out of the shared base; all None: the base itself, the reference."""
+
+    decoder: Decoder | None = None
+    adapters: Adapters | None = None
+    head: Head | None = None
+
+
+class Scored(NamedTuple):
+    """What a policy says of completions, all (B, N)."""
+
+    log_probs: Array
+    entropies: Array
+
+
+REFERENCE = Part()
+
+
+def places(base: Decoder, part: Part, rows: Rows, checkpoint: bool = False) -> Array:
+    """The last layer's features at every place, (B, T, width)."""
+    decoder = base if part.decoder is None else part.decoder
+    return hidden_states(decoder, rows.ids, rows.mask, part.adapters, checkpoint)
+
+
+def joined(prompts: Rows, completions: Rows) -> Rows:
+    """Prompts and completions as one text each, (B, P + N)."""
+    return Rows(
+        jnp.concatenate([prompts.ids, completions.ids], axis=1),
+        jnp.concatenate([prompts.mask, completions.mask], axis=1),
+    )
+
+
+def score_completions(
+    base: Decoder,
+    part: Part,
+    prompts: Rows,
+    completions: Rows,
+    temperature: Array | float,
+    checkpoint: bool = False,
+) -> Scored:
+    """Log-probabilities and entropies of the tokens of completions, float32, 0 on pads."""
+    before = _before(places(base, part, joined(prompts, completions), checkpoint), completions)
+    logits = logits_of(base if part.decoder is None else part.decoder, before) / temperature
+    log_probs = jax.nn.log_softmax(logits)
+    chosen = jnp.take_along_axis(log_probs, completions.ids[..., None], axis=-1)[..., 0]
+    entropies = -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)
+    return Scored(
+        jnp.where(completions.mask, chosen, 0.0), jnp.where(completions.mask, entropies, 0.0)
+    )
+
+
+def values_before(
+    base: Decoder, part: Part, prompts: Rows, completions: Rows, checkpoint: bool = False
+) -> Array:
+    """The head's number at the place before each token of the completions, (B, N); 0 on pads."""
+    h = _before(places(base, part, joined(prompts, completions), checkpoint), completions)
+    return jnp.where(completions.mask, numbers(part, h), 0.0)
+
+
+def score_texts(base: Decoder, part: Part, rows: Rows, checkpoint: bool = False) -> Array:
+    """The head's number at the last token of each text, (B,): a reward model's opinion."""
+    h = places(base, part, rows, checkpoint)
+    last = rows.mask.shape[1] - 1 - jnp.argmax(rows.mask[:, ::-1], axis=1)
+    return numbers(part, jnp.take_along_axis(h, last[:, None, None], axis=1)[:, 0])
+
+
+def numbers(part: Part, h: Array) -> Array:
+    """What the part's head makes of features (..., width), float32."""
+    assert part.head is not None
+    return h.astype(jnp.float32) @ part.head.weight + part.head.bias
+
+
+def _before(h: Array, completions: Rows) -> Array:
+    """Features at the place before each token of the completions."""
+    width = completions.ids.shape[1]
+    return h[:, -width - 1 : -1]

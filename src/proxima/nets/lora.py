@@ -1,0 +1,86 @@
+"""Low-rank adapters (Hu et al. 2021, arXiv 2106.09685): W + (α/r) A B, with W frozen and B first zero.
+
+Adapters are a tree of their own beside the base's weights, (layers, ...) like them, so that policy, value
+and reward can share one base; the reference is the base without any.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from annotated_types import Ge, Gt
+from jax import Array
+
+TARGETS = ("q", "k", "v", "o", "gate", "up", "down")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoraConfig:
+    """The size of the adapters and where they sit."""
+
+    rank: Annotated[int, Ge(1)] = 16
+    """Rank of the change to each matrix."""
+    alpha: Annotated[float, Gt(0)] = 32.0
+    """The change is scaled by alpha / rank."""
+    targets: tuple[str, ...] = ("q", "k", "v", "o")
+    """Matrices that get an adapter: q, k, v, o of attention; gate, up, down of the MLP."""
+
+
+class LowRank(NamedTuple):
+    """The change to one matrix; in a decoder each leaf has a leading axis of layers."""
+
+    a: Array  # (inputs, rank)
+    b: Array  # (rank, outputs)
+    scale: Array  # alpha / rank, scalar
+
+
+class Adapters(NamedTuple):
+    """The changes to a decoder's matrices; None where there is none."""
+
+    q: LowRank | None = None
+    k: LowRank | None = None
+    v: LowRank | None = None
+    o: LowRank | None = None
+    gate: LowRank | None = None
+    up: LowRank | None = None
+    down: LowRank | None = None
+
+
+def adapted(weight: Array, bias: Array | None, change: LowRank | None, x: Array) -> Array:
+    """xW + b, with the change where there is one; the low-rank product is never formed."""
+    y = x @ weight
+    if bias is not None:
+        y = y + jnp.broadcast_to(bias, y.shape)
+    if change is None:
+        return y
+    low = (x.astype(change.a.dtype) @ change.a) @ change.b
+    return y + (change.scale * low).astype(y.dtype)
+
+
+def fresh_adapters(key: Array, config: LoraConfig, matrices: dict[str, Array]) -> Adapters:
+    """Adapters that change nothing yet, for stacked matrices (layers, inputs, outputs) by target."""
+    keys = jax.random.split(key, len(TARGETS))
+    scale = config.alpha / config.rank
+
+    def one(key: Array, matrix: Array) -> LowRank:
+        layers, inputs, outputs = matrix.shape
+        bound = (1.0 / inputs) ** 0.5
+        a = jax.random.uniform(key, (layers, inputs, config.rank), minval=-bound, maxval=bound)
+        return LowRank(a, jnp.zeros((layers, config.rank, outputs)), jnp.full(layers, scale))
+
+    return Adapters(
+        **{
+            target: one(each, matrices[target])
+            for target, each in zip(TARGETS, keys, strict=True)
+            if target in config.targets and target in matrices
+        }
+    )
+
+
+def merged(matrix: Array, change: LowRank | None) -> Array:
+    """The stacked matrices with their changes worked in."""
+    if change is None:
+        return matrix
+    product = jnp.einsum("lir,lro->lio", change.a, change.b)
+    return (matrix + change.scale[:, None, None] * product).astype(matrix.dtype)

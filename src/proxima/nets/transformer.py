@@ -1,0 +1,280 @@
+"""One decoder-only transformer for GPT-2, Llama, SmolLM, Mistral, Qwen2 and Qwen3: what differs is values.
+
+    h = embedding(ids) (+ learned positions)
+    for each layer:  h += attention(norm(h));  h += mlp(norm(h))
+    logits = head(norm(h))
+
+The layers' weights are stacked, (layers, ...), and scanned over: one layer is compiled, whatever their
+number. Adapters (`lora.py`) are trees beside the weights, so that several models share one frozen base.
+Rows are padded on the left; positions and attention come from the mask, never from ids. Left out on
+purpose: dropout, sliding windows shorter than the context, mixtures of experts.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from proxima.nets.lora import Adapters, adapted
+
+FAR = (
+    -1e30
+)  # a score that no position takes part with; finite, so that a row of pads stays a number
+
+
+@dataclass(frozen=True, kw_only=True)
+class RopeScaling:
+    """Llama 3's stretching of the slow rotations, for contexts longer than those it was trained on."""
+
+    factor: float
+    low_frequency: float
+    high_frequency: float
+    trained_positions: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderConfig:
+    """The shape of a decoder and which parts it has; read from a model's config.json."""
+
+    vocabulary: int
+    width: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    inner: int  # width of the MLP's hidden layer
+    context: int
+    norm: Literal["rms", "layer"] = "rms"
+    norm_eps: float = 1e-5
+    positions: Literal["rotary", "learned"] = "rotary"
+    rope_theta: float = 10_000.0
+    rope_scaling: RopeScaling | None = None
+    activation: Literal["silu", "gelu_tanh", "gelu"] = "silu"
+    gated: bool = True
+    attention_bias: bool = False  # of q, k and v
+    output_bias: bool = False  # of the attention's output and of the MLP
+    qk_norm: bool = False
+    tied: bool = True  # the head is the embedding transposed
+
+
+ACTIVATIONS = {
+    "silu": jax.nn.silu,
+    "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),
+    "gelu": lambda x: jax.nn.gelu(x, approximate=False),
+}
+
+
+class Norm(eqx.Module):
+    """A layer's scale and shift; no shift for RMSNorm."""
+
+    scale: Array
+    shift: Array | None
+
+
+class Projection(eqx.Module):
+    """x ↦ xW + b."""
+
+    weight: Array  # (inputs, outputs)
+    bias: Array | None
+
+
+class Layer(eqx.Module):
+    """One block; in a decoder every leaf has a leading axis of layers."""
+
+    attention_norm: Norm
+    q: Projection
+    k: Projection
+    v: Projection
+    o: Projection
+    q_norm: Norm | None
+    k_norm: Norm | None
+    mlp_norm: Norm
+    gate: Projection | None
+    up: Projection
+    down: Projection
+
+
+class Cache(NamedTuple):
+    """Keys and values so far, (layers, B, kv heads, context, head width), and who may be looked at."""
+
+    keys: Array
+    values: Array
+    mask: Array  # (B, context): False for pads and for places not yet written
+    length: Array  # places written, the same for all rows; int32 scalar
+
+
+class Decoder(eqx.Module):
+    """The weights of a model."""
+
+    embedding: Array  # (vocabulary, width)
+    positions: Array | None  # (context, width)
+    layers: Layer
+    norm: Norm
+    head: Array | None  # (width, vocabulary); None: the embedding transposed
+    config: DecoderConfig = eqx.field(static=True)
+
+
+def hidden_states(
+    decoder: Decoder,
+    ids: Array,
+    mask: Array,
+    adapters: Adapters | None = None,
+    checkpoint: bool = False,
+) -> Array:
+    """What the last layer says at every place (B, T, width), normed; `mask` is False for pads."""
+    places = positions_of(mask)
+    steps = jnp.arange(ids.shape[1])
+    seen = mask[:, None, :] & (steps[None, :, None] >= steps[None, None, :])
+    h = _embed(decoder, ids, places)
+    turns = _turns(decoder.config, places)
+
+    def block(h: Array, layer: tuple[Layer, Adapters | None]) -> tuple[Array, None]:
+        weights, adapter = layer
+        q, k, v = _qkv(decoder.config, weights, adapter, h, turns)
+        h = h + _attend(decoder.config, weights, adapter, q, k, v, seen)
+        return h + _mlp(decoder.config, weights, adapter, h), None
+
+    if checkpoint:
+        block = jax.checkpoint(block)
+    h, _ = jax.lax.scan(block, h, (decoder.layers, adapters))
+    return _normed(decoder.config, decoder.norm, h)
+
+
+def cached_states(
+    decoder: Decoder, ids: Array, mask: Array, cache: Cache, adapters: Adapters | None = None
+) -> tuple[Array, Cache]:
+    """`hidden_states` of ids that follow what the cache holds, and the cache with them in it."""
+    count = ids.shape[1]
+    start = cache.length
+    known = jax.lax.dynamic_update_slice(cache.mask, mask, (0, start))
+    places = jnp.cumsum(known, axis=1) - 1
+    places = jnp.maximum(jax.lax.dynamic_slice_in_dim(places, start, count, 1), 0)
+    steps, ahead = jnp.arange(known.shape[1]), start + jnp.arange(count)
+    seen = known[:, None, :] & (ahead[None, :, None] >= steps[None, None, :])
+    h = _embed(decoder, ids, places)
+    turns = _turns(decoder.config, places)
+
+    def block(h: Array, layer) -> tuple[Array, tuple[Array, Array]]:
+        weights, adapter, keys, values = layer
+        q, k, v = _qkv(decoder.config, weights, adapter, h, turns)
+        keys = jax.lax.dynamic_update_slice_in_dim(keys, k, start, 2)
+        values = jax.lax.dynamic_update_slice_in_dim(values, v, start, 2)
+        h = h + _attend(decoder.config, weights, adapter, q, keys, values, seen)
+        return h + _mlp(decoder.config, weights, adapter, h), (keys, values)
+
+    h, (keys, values) = jax.lax.scan(block, h, (decoder.layers, adapters, cache.keys, cache.values))
+    return _normed(decoder.config, decoder.norm, h), Cache(keys, values, known, start + count)
+
+
+def empty_cache(decoder: Decoder, rows: int, context: int) -> Cache:
+    """A cache for `rows` texts of `context` tokens at most."""
+    config = decoder.config
+    shape = (config.layers, rows, config.kv_heads, context, config.head_width)
+    none = jnp.zeros(shape, decoder.embedding.dtype)
+    return Cache(none, none, jnp.zeros((rows, context), bool), jnp.zeros((), jnp.int32))
+
+
+def logits_of(decoder: Decoder, h: Array) -> Array:
+    """Scores of the next token, float32, (..., vocabulary)."""
+    scores = h @ decoder.embedding.T if decoder.head is None else h @ decoder.head
+    return scores.astype(jnp.float32)
+
+
+def positions_of(mask: Array) -> Array:
+    """The place of each token among the valid ones of its row; 0 for pads."""
+    return jnp.maximum(jnp.cumsum(mask, axis=1) - 1, 0)
+
+
+def _embed(decoder: Decoder, ids: Array, places: Array) -> Array:
+    h = decoder.embedding[ids]
+    return h if decoder.positions is None else h + decoder.positions[places]
+
+
+def _qkv(
+    config: DecoderConfig,
+    layer: Layer,
+    adapter: Adapters | None,
+    h: Array,
+    turns: tuple[Array, Array] | None,
+) -> tuple[Array, Array, Array]:
+    """Queries (B, heads, T, head width), keys and values (B, kv heads, T, head width)."""
+    x = _normed(config, layer.attention_norm, h)
+    q = _heads(adapted(layer.q.weight, layer.q.bias, adapter and adapter.q, x), config.heads)
+    k = _heads(adapted(layer.k.weight, layer.k.bias, adapter and adapter.k, x), config.kv_heads)
+    v = _heads(adapted(layer.v.weight, layer.v.bias, adapter and adapter.v, x), config.kv_heads)
+    if layer.q_norm is not None and layer.k_norm is not None:
+        q, k = _normed(config, layer.q_norm, q), _normed(config, layer.k_norm, k)
+    if turns is not None:
+        q, k = _rotate(q, turns), _rotate(k, turns)
+    return q, k, v
+
+
+def _heads(x: Array, heads: int) -> Array:
+    return x.reshape(*x.shape[:2], heads, -1).swapaxes(1, 2)
+
+
+def _attend(config, layer: Layer, adapter, q: Array, k: Array, v: Array, seen: Array) -> Array:
+    """Attention of the queries to the places they may see (B, T, S); heads in groups share keys."""
+    batch, heads, count, width = q.shape
+    grouped = q.reshape(batch, config.kv_heads, heads // config.kv_heads, count, width)
+    scores = jnp.einsum("bgntd,bgsd->bgnts", grouped, k).astype(jnp.float32) / math.sqrt(width)
+    weights = jax.nn.softmax(jnp.where(seen[:, None, None], scores, FAR), axis=-1)
+    mixed = jnp.einsum("bgnts,bgsd->bgntd", weights.astype(v.dtype), v)
+    flat = mixed.reshape(batch, heads, count, width).swapaxes(1, 2).reshape(batch, count, -1)
+    return adapted(layer.o.weight, layer.o.bias, adapter and adapter.o, flat)
+
+
+def _mlp(config: DecoderConfig, layer: Layer, adapter: Adapters | None, h: Array) -> Array:
+    x = _normed(config, layer.mlp_norm, h)
+    up = adapted(layer.up.weight, layer.up.bias, adapter and adapter.up, x)
+    act = ACTIVATIONS[config.activation]
+    if layer.gate is None:
+        inner = act(up)
+    else:
+        inner = act(adapted(layer.gate.weight, layer.gate.bias, adapter and adapter.gate, x)) * up
+    return adapted(layer.down.weight, layer.down.bias, adapter and adapter.down, inner)
+
+
+def _normed(config: DecoderConfig, norm: Norm, x: Array) -> Array:
+    exact = x.astype(jnp.float32)
+    if config.norm == "layer" and norm.shift is not None:
+        exact = exact - jnp.mean(exact, axis=-1, keepdims=True)
+    size = jnp.mean(jnp.square(exact), axis=-1, keepdims=True) + config.norm_eps
+    scaled = (exact * jax.lax.rsqrt(size)).astype(x.dtype) * _spread(norm.scale, x)
+    return scaled if norm.shift is None else scaled + _spread(norm.shift, x)
+
+
+def _spread(vector: Array, like: Array) -> Array:
+    return jnp.broadcast_to(vector, like.shape)
+
+
+def _turns(config: DecoderConfig, places: Array) -> tuple[Array, Array] | None:
+    """Cosines and sines of the rotations at each place, (B, 1, T, head width / 2)."""
+    if config.positions == "learned":
+        return None
+    angles = places[:, None, :, None].astype(jnp.float32) * _frequencies(config)[None, None, None]
+    return jnp.cos(angles), jnp.sin(angles)
+
+
+def _frequencies(config: DecoderConfig) -> Array:
+    half = config.head_width // 2
+    plain = config.rope_theta ** (-jnp.arange(half, dtype=jnp.float32) / half)
+    scaling = config.rope_scaling
+    if scaling is None:
+        return plain
+    # Waves shorter than the trained context stay, much longer ones are stretched, those between blend.
+    turns = scaling.trained_positions * plain / (2 * math.pi)
+    blend = (turns - scaling.low_frequency) / (scaling.high_frequency - scaling.low_frequency)
+    blend = jnp.clip(blend, 0.0, 1.0)
+    return (1 - blend) * plain / scaling.factor + blend * plain
+
+
+def _rotate(x: Array, turns: tuple[Array, Array]) -> Array:
+    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    cos, sin = (jnp.broadcast_to(each, first.shape) for each in turns)
+    rotated = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    return rotated.astype(x.dtype)
