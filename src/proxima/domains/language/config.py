@@ -208,6 +208,8 @@ class AlarmConfig:
     """The reward is up, and the judge this much below its best so far or its start."""
     repetition: Annotated[float, Interval(ge=0, le=1)] = 0.5
     """Distinct bigrams over all bigrams have fallen below this share of what they were."""
+    endings: Annotated[float, Interval(ge=0, le=1)] = 0.5
+    """Completions that end by themselves have become rarer than this share of what they were."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,135 @@
+"""What the Evaluator warns of, and when a policy counts as converged: plain rules over its history.
+
+    kl          KL to the reference over its budget
+    hacking     the reward rose while the judge fell: the reward is being gamed, not the task solved
+    repetition  completions are made of ever fewer different pairs of words
+    endings     completions that used to end no longer do
+
+A history is the figures of one evaluation after the other, the first from before the first update. An
+alarm starts to sound once and is told once. A fall counts only beyond twice its standard error where
+that is known: 128 prompts move by a few hundredths from chance alone, and an alarm that cries wolf is
+turned off. Left out on purpose: alarms on training metrics, which the policy was trained on.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from proxima.domains.language.config import AlarmConfig, LanguageEvaluationConfig
+
+Figures = Mapping[str, float]
+LEAST_FALL = 0.1  # of the share of completions that end; smaller falls are chance
+CERTAIN = 2.0  # standard errors
+
+
+class Alarm(NamedTuple):
+    """One warning: what kind, in words with what to do, and since which update."""
+
+    kind: str
+    text: str
+    step: int
+
+
+def alarms(history: Sequence[Figures], config: AlarmConfig) -> list[Alarm]:
+    """Every alarm of the history where it first sounded, in the order in which they did."""
+    found: dict[str, Alarm] = {}
+    for count in range(1, len(history) + 1):
+        for alarm in sounding(history[:count], config):
+            found.setdefault(alarm.kind, alarm)
+    return list(found.values())
+
+
+def new_alarms(history: Sequence[Figures], config: AlarmConfig) -> list[Alarm]:
+    """The alarms that sounded for the first time at the last evaluation."""
+    before = {alarm.kind for alarm in alarms(history[:-1], config)}
+    return [alarm for alarm in alarms(history, config) if alarm.kind not in before]
+
+
+def sounding(history: Sequence[Figures], config: AlarmConfig) -> list[Alarm]:
+    """The alarms that sound at the last evaluation of the history."""
+    if not history:
+        return []
+    step = int(history[-1].get("step", len(history) - 1))
+    rules = {
+        "kl": _over_budget,
+        "hacking": _gamed,
+        "repetition": _repeats,
+        "endings": _endless,
+    }
+    texts = {kind: rule(history, config) for kind, rule in rules.items()}
+    return [Alarm(kind, text, step) for kind, text in texts.items() if text is not None]
+
+
+def converged(history: Sequence[Figures], config: LanguageEvaluationConfig) -> bool:
+    """Whether the last `patience` evaluations brought no better reward than there was before them."""
+    rewards = [row["eval/reward"] for row in history]
+    if len(rewards) <= config.patience:
+        return False
+    earlier, recent = rewards[: -config.patience], rewards[-config.patience :]
+    return max(recent) <= max(earlier)
+
+
+def _over_budget(history: Sequence[Figures], config: AlarmConfig) -> str | None:
+    kl = _figure(history[-1], "eval/kl")
+    if not kl > config.kl_budget:
+        return None
+    return (
+        f"The policy is {kl:.1f} nats of KL away from the reference per completion; the budget is "
+        f"{config.kl_budget:g}. Its texts may no longer be language. Raise kl.coefficient, set kl.target "
+        "below the budget, or train for fewer updates."
+    )
+
+
+def _gamed(history: Sequence[Figures], config: AlarmConfig) -> str | None:
+    """The reward now above what it was when the judge was happiest, and the judge well below."""
+    judged = [row for row in history if math.isfinite(_figure(row, "eval/judge"))]
+    if not judged or judged[-1] is not history[-1]:
+        return None
+    best, now = max(judged, key=lambda row: row["eval/judge"]), history[-1]
+    fall = best["eval/judge"] - now["eval/judge"]
+    chance = CERTAIN * math.hypot(_error(best, "eval/judge"), _error(now, "eval/judge"))
+    risen = _figure(now, "eval/reward") > _figure(best, "eval/reward")
+    if not risen or fall <= 0 or fall < max(config.judge_drop, chance):
+        return None
+    return (
+        f"The reward rose from {best['eval/reward']:.2f} to {now['eval/reward']:.2f} while the judge "
+        f"fell from {best['eval/judge']:.2f} to {now['eval/judge']:.2f}: the policy may be gaming the "
+        "reward. Read the samples; raise kl.coefficient or lower kl.target, or take the policy of an "
+        "earlier update."
+    )
+
+
+def _repeats(history: Sequence[Figures], config: AlarmConfig) -> str | None:
+    first, now = (_figure(row, "eval/distinct_2") for row in (history[0], history[-1]))
+    if not now < config.repetition * first:
+        return None
+    return (
+        f"Completions repeat themselves: of their pairs of tokens {_share(now)} are different, "
+        f"{_share(first)} at the start. The policy has collapsed onto few phrases. Raise kl.coefficient, "
+        "lower the learning rate, or reward something that such phrases do not earn."
+    )
+
+
+def _endless(history: Sequence[Figures], config: AlarmConfig) -> str | None:
+    first, now = (_figure(row, "eval/eos_rate") for row in (history[0], history[-1]))
+    if not (now < config.endings * first and first - now > LEAST_FALL):
+        return None
+    return (
+        f"Completions no longer end by themselves: {_share(now)} do, {_share(first)} at the start. "
+        "Raise reward.missing_eos_penalty, or allow more new_tokens."
+    )
+
+
+def _figure(row: Figures, name: str) -> float:
+    """A figure of an evaluation; NaN, which no rule answers to, where it was not measured."""
+    value = row.get(name)
+    return math.nan if value is None else float(value)
+
+
+def _error(row: Figures, name: str) -> float:
+    error = _figure(row, f"{name}_error")
+    return error if math.isfinite(error) else 0.0
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.0f} %"
