@@ -5,12 +5,16 @@ and reward can share one base; the reference is the base without any.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from annotated_types import Ge, Gt
 from jax import Array
+
+if TYPE_CHECKING:  # which imports this file
+    from proxima.nets.transformer import Decoder
 
 TARGETS = ("q", "k", "v", "o", "gate", "up", "down")
 
@@ -27,12 +31,12 @@ class LoraConfig:
     """Matrices that get an adapter: q, k, v, o of attention; gate, up, down of the MLP."""
 
 
-class LowRank(NamedTuple):
+class LowRank(eqx.Module):
     """The change to one matrix; in a decoder each leaf has a leading axis of layers."""
 
     a: Array  # (inputs, rank)
     b: Array  # (rank, outputs)
-    scale: Array  # alpha / rank, scalar
+    scale: float = eqx.field(static=True)  # alpha / rank; no leaf, so that no optimizer moves it
 
 
 class Adapters(NamedTuple):
@@ -67,7 +71,7 @@ def fresh_adapters(key: Array, config: LoraConfig, matrices: dict[str, Array]) -
         layers, inputs, outputs = matrix.shape
         bound = (1.0 / inputs) ** 0.5
         a = jax.random.uniform(key, (layers, inputs, config.rank), minval=-bound, maxval=bound)
-        return LowRank(a, jnp.zeros((layers, config.rank, outputs)), jnp.full(layers, scale))
+        return LowRank(a, jnp.zeros((layers, config.rank, outputs)), scale)
 
     return Adapters(
         **{
@@ -83,4 +87,29 @@ def merged(matrix: Array, change: LowRank | None) -> Array:
     if change is None:
         return matrix
     product = jnp.einsum("lir,lro->lio", change.a, change.b)
-    return (matrix + change.scale[:, None, None] * product).astype(matrix.dtype)
+    return (matrix + change.scale * product).astype(matrix.dtype)
+
+
+def matrices(decoder: "Decoder") -> dict[str, Array]:
+    """The stacked matrices that may have adapters, by target; a decoder without gates has no "gate"."""
+    layers = decoder.layers
+    projections = (layers.q, layers.k, layers.v, layers.o, layers.gate, layers.up, layers.down)
+    return {
+        target: projection.weight
+        for target, projection in zip(TARGETS, projections, strict=True)
+        if projection is not None
+    }
+
+
+def merge(decoder: "Decoder", adapters: Adapters | None) -> "Decoder":
+    """The decoder with the changes worked into its weights; what has no change is shared, not copied."""
+    if adapters is None:
+        return decoder
+    changed = {
+        target: change
+        for target, change in zip(TARGETS, adapters, strict=True)
+        if change is not None
+    }
+    old = matrices(decoder)
+    new = [merged(old[target], change) for target, change in changed.items()]
+    return eqx.tree_at(lambda tree: [matrices(tree)[target] for target in changed], decoder, new)

@@ -21,9 +21,10 @@ from jax import Array
 
 from proxima.nets.lora import Adapters, adapted
 
-FAR = (
-    -1e30
-)  # a score that no position takes part with; finite, so that a row of pads stays a number
+# A score that no place takes part with; finite, so that a row of pads stays a number.
+FAR = -1e30
+
+EMBEDDING_DEVIATION = 0.02  # GPT-2's and Llama's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +117,55 @@ class Decoder(eqx.Module):
     norm: Norm
     head: Array | None  # (width, vocabulary); None: the embedding transposed
     config: DecoderConfig = eqx.field(static=True)
+
+
+def new_decoder(key: Array, config: DecoderConfig, dtype: str = "float32") -> Decoder:
+    """A decoder with random weights, of which every layer leaves the size of its input as it is."""
+    names = ("embedding", "positions", "head", "q", "k", "v", "o", "gate", "up", "down")
+    keys = dict(zip(names, jax.random.split(key, len(names)), strict=True))
+
+    def normal(name: str, shape: tuple[int, ...], deviation: float) -> Array:
+        return (deviation * jax.random.normal(keys[name], shape)).astype(dtype)
+
+    def norm(*shape: int) -> Norm:
+        shift = jnp.zeros(shape, dtype) if config.norm == "layer" else None
+        return Norm(jnp.ones(shape, dtype), shift)
+
+    def projection(name: str, inputs: int, outputs: int, gain: float, bias: bool) -> Projection:
+        weight = normal(name, (config.layers, inputs, outputs), gain / math.sqrt(inputs))
+        return Projection(weight, jnp.zeros((config.layers, outputs), dtype) if bias else None)
+
+    width, depth, inner = config.width, config.layers, config.inner
+    queries, keyed = config.heads * config.head_width, config.kv_heads * config.head_width
+    into, out = config.attention_bias, config.output_bias
+    # What 2·depth branches add up to has the size of one (Radford et al. 2019, section 2.3).
+    branch = 1 / math.sqrt(2 * depth)
+    layers = Layer(
+        attention_norm=norm(depth, width),
+        q=projection("q", width, queries, 1.0, into),
+        k=projection("k", width, keyed, 1.0, into),
+        v=projection("v", width, keyed, 1.0, into),
+        o=projection("o", queries, width, branch, out),
+        q_norm=norm(depth, config.head_width) if config.qk_norm else None,
+        k_norm=norm(depth, config.head_width) if config.qk_norm else None,
+        mlp_norm=norm(depth, width),
+        gate=projection("gate", width, inner, 1.0, out) if config.gated else None,
+        up=projection("up", width, inner, 1.0, out),
+        down=projection("down", inner, width, branch, out),
+    )
+    learned = config.positions == "learned"
+    return Decoder(
+        embedding=normal("embedding", (config.vocabulary, width), EMBEDDING_DEVIATION),
+        positions=normal("positions", (config.context, width), EMBEDDING_DEVIATION)
+        if learned
+        else None,
+        layers=layers,
+        norm=norm(width),
+        head=None
+        if config.tied
+        else normal("head", (width, config.vocabulary), EMBEDDING_DEVIATION),
+        config=config,
+    )
 
 
 def hidden_states(

@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from proxima.domains.language.config import NewModelConfig
 from proxima.domains.language.samples import Rows
-from proxima.nets.lora import Adapters
-from proxima.nets.transformer import Decoder, hidden_states, logits_of
+from proxima.nets.lora import Adapters, LoraConfig, fresh_adapters, matrices, merge
+from proxima.nets.transformer import Decoder, DecoderConfig, hidden_states, logits_of
 
 
 class Head(NamedTuple):
@@ -40,6 +41,37 @@ class Scored(NamedTuple):
 
 
 REFERENCE = Part()
+
+
+def new_shape(config: NewModelConfig, vocabulary: int) -> DecoderConfig:
+    """The shape of a new decoder of Llama's parts for a tokenizer of so many tokens."""
+    return DecoderConfig(
+        vocabulary=vocabulary,
+        width=config.width,
+        layers=config.layers,
+        heads=config.heads,
+        kv_heads=config.heads,
+        head_width=config.width // config.heads,
+        inner=config.inner,
+        context=config.context,
+    )
+
+
+def fresh_part(key: Array, base: Decoder, lora: LoraConfig | None, head: bool = False) -> Part:
+    """A part that says what the base says: fresh adapters, or without LoRA its own copy of the weights.
+
+    A head starts at 0 everywhere: it has no opinion yet.
+    """
+    width = base.config.width
+    number = Head(jnp.zeros(width), jnp.zeros(())) if head else None
+    if lora is None:
+        return Part(decoder=jax.tree.map(jnp.copy, base), head=number)
+    return Part(adapters=fresh_adapters(key, lora, matrices(base)), head=number)
+
+
+def merged_decoder(base: Decoder, part: Part) -> Decoder:
+    """The part as a decoder of its own, its adapters worked in; the head is left behind."""
+    return merge(base if part.decoder is None else part.decoder, part.adapters)
 
 
 def places(base: Decoder, part: Part, rows: Rows, checkpoint: bool = False) -> Array:
