@@ -15,7 +15,7 @@ from proxima.report.style import NARROW, WIDTH, png
 
 DOTS = 220  # per inch: two for each of the page's own dots at its full width
 PHONE = 600  # dots of width up to which the narrow pictures are shown
-VOID = {"img", "meta", "source"}  # have no end
+VOID = {"img", "input", "meta", "source"}  # have no end
 
 
 class Markup(NamedTuple):
@@ -93,9 +93,9 @@ def film(gif: bytes, words: str) -> Markup:
     return tag("figure", tag("img.film", attributes={"src": source, "alt": words}))
 
 
-def document(title: str, *content: Content) -> str:
-    """A whole page that needs nothing besides itself."""
-    style = files("proxima.report").joinpath("page.css").read_text(encoding="utf-8")
+def document(title: str, *content: Content, style: str = "") -> str:
+    """A whole page that needs nothing besides itself; `style` is what it adds to the common one."""
+    style = files("proxima.report").joinpath("page.css").read_text(encoding="utf-8") + style
     view = {"name": "viewport", "content": "width=device-width, initial-scale=1"}
     head = tag(
         "head",

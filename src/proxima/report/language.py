@@ -1,0 +1,217 @@
+"""Pictures of language stages: how a policy did over its updates, and all that a stage recorded.
+
+Rows are those of metrics.jsonl: `step` is the number of updates done, the rest figures by name.
+"""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from proxima.report.plots import series
+from proxima.report.style import (
+    BLUE,
+    INK,
+    LETTER,
+    RIGHT,
+    SKY,
+    VERMILLION,
+    WIDTH,
+    Box,
+    Scale,
+    caption,
+    inches,
+    new_figure,
+    rule,
+    save,
+    scale,
+    span,
+    steps_scale,
+    stroke,
+    write,
+)
+
+Rows = Sequence[Mapping[str, Any]]
+LOOKS = {"eval": (BLUE, 1.9), "train": (SKY, 1.1), "loss": (SKY, 1.1)}
+OTHER = (INK, 1.1)
+SIDE, GAP = 0.62, 0.68  # room left of the first panel and of the others, for the names of values
+TALL, BETWEEN = 1.3, 0.58  # a panel's height, and from it to the next
+
+
+class Panel(NamedTuple):
+    """One small picture: its title, and metrics drawn in it, the later over the earlier."""
+
+    title: str
+    keys: tuple[str, ...]
+    alarms: tuple[str, ...] = ()  # kinds of alarm that are about it
+    share: bool = False  # values are shares, written in per cent
+
+
+PERFORMANCE = (
+    Panel("reward of a completion", ("train/score", "eval/reward"), ("hacking",)),
+    Panel("judge's opinion", ("eval/judge",), ("hacking",)),
+    Panel("KL per completion (nats)", ("train/kl", "eval/kl"), ("kl",)),
+    Panel("end by themselves", ("train/eos_rate", "eval/eos_rate"), ("endings",), share=True),
+    Panel("tokens per completion", ("train/length", "eval/length")),
+    Panel("different bigrams", ("eval/distinct_2",), ("repetition",), share=True),
+)
+APART = ("time/", "memory/")  # what a stage records besides learning
+ALARMS = {
+    "kl": "KL over its budget",
+    "hacking": "reward up, judge down",
+    "repetition": "repetition",
+    "endings": "no more endings",
+}
+
+
+def performance(
+    path: str | Path,
+    rows: Rows,
+    alarms: Mapping[str, int] | None = None,
+    budget: float | None = None,
+    title: str = "Performance over updates",
+) -> None:
+    """Draw reward, judge, KL, endings, lengths and variety over a policy's updates.
+
+    alarms: by kind, the update at which each began; budget: nats of KL per completion.
+    """
+    save(performance_figure(rows, alarms or {}, budget, title), path)
+
+
+def performance_figure(
+    rows: Rows,
+    alarms: Mapping[str, int],
+    budget: float | None = None,
+    title: str = "",
+    width: float = WIDTH,
+) -> Any:
+    """What `performance` draws."""
+    words = ["Thick, with dots: held-out prompts, and twice their standard error."]
+    if any(len(series(rows, key)[0]) for panel in PERFORMANCE for key in panel.keys[:-1]):
+        words.append("Thin: training.")
+    if budget is not None:
+        words.append("Dashes across: the KL budget.")
+    if alarms:
+        began = (f"{ALARMS.get(kind, kind)} at update {step}" for kind, step in alarms.items())
+        words.append(f"Upright dashes: alarms ({'; '.join(began)}).")
+    shown = [panel for panel in PERFORMANCE if any(len(series(rows, k)[0]) for k in panel.keys)]
+    return _grid(rows, shown, alarms, budget, title, " ".join(words), width)
+
+
+def stage(path: str | Path, rows: Rows, title: str) -> None:
+    """Draw all that a stage recorded of its learning; a figure of training and of held-out together."""
+    names = {key: key.rpartition("/")[2] for row in rows for key in row if key != "step"}
+    names = {key: name for key, name in names.items() if not key.startswith(APART)}
+    order = {key: place for place, key in enumerate(LOOKS)}
+    panels = []
+    for name in dict.fromkeys(names.values()):
+        if name.endswith("_error"):
+            continue
+        keys = [key for key, own in names.items() if own == name and len(series(rows, key)[0])]
+        keys.sort(key=lambda key: -order.get(key.partition("/")[0], len(order)))
+        if keys:
+            panels.append(Panel(name.replace("_", " "), tuple(keys)))
+    words = "Thick, with dots: held-out. Thin: training."
+    save(_grid(rows, panels, {}, None, title, words, WIDTH), path)
+
+
+def _grid(
+    rows: Rows,
+    panels: Sequence[Panel],
+    alarms: Mapping[str, int],
+    budget: float | None,
+    title: str,
+    words: str,
+    width: float,
+) -> Any:
+    columns = 3 if width >= WIDTH else 2
+    lines = max(1, -(-len(panels) // columns))
+    told = textwrap.wrap(words, round(112 * width / WIDTH))
+    below = 0.62 + 0.16 * len(told)
+    top = 0.62 if title else 0.3
+    figure = new_figure(below + lines * (TALL + BETWEEN) - BETWEEN + top, width)
+    caption(figure, "\n".join(told))
+    write(figure, 0.12, figure.get_figheight() - 0.26, title, 12)
+    wide = (width - SIDE - RIGHT - GAP * (columns - 1)) / columns
+    last = max((row["step"] for row in rows), default=1) or 1
+    x = steps_scale(1.03 * last, most=4.5 if columns == 3 else 3.5)
+    for place, panel in enumerate(panels):
+        line, column = divmod(place, columns)
+        bottom = below + (lines - 1 - line) * (TALL + BETWEEN)
+        box = Box(SIDE + column * (wide + GAP), bottom, wide, TALL)
+        over = place + columns < len(panels)  # the panel below has the same steps
+        names = x._replace(names=()) if over else x
+        _panel(figure, box, names, rows, panel, budget if "kl" in panel.alarms else None)
+        for step in (step for kind, step in alarms.items() if kind in panel.alarms):
+            _upright(figure, box, x, step)
+        if not over:
+            write(figure, box.left + wide / 2, bottom - 0.2, "updates", 8, ha="center", va="top")
+    return figure
+
+
+def _panel(figure: Any, box: Box, x: Scale, rows: Rows, panel: Panel, budget: float | None) -> None:
+    drawn = [(key, *series(rows, key)) for key in panel.keys]
+    reach = [each for key, _, values in drawn for each in (values, *_edges(rows, key))]
+    reach.append(np.array([] if budget is None else [0.0, budget]))
+    y = scale(*span(np.concatenate(reach)), most=5)
+    if panel.share:
+        y = y._replace(names=[f"{100 * place:.3g} %" for place in y.places])
+    rule(figure, box, x, y, panel.title, 8)
+    if budget is not None:
+        across, up = inches(box, x, y, [x.low, x.high], [budget, budget])
+        stroke(figure, across, up, color=INK, linewidth=1.0, linestyle=(0, (5, 3)))
+    for key, steps, values in drawn:
+        if len(steps):
+            _line(figure, (box, x, y), key, steps, values, _edges(rows, key))
+
+
+def _edges(rows: Rows, key: str) -> list[NDArray[np.float64]]:
+    """Twice the standard error below and above a held-out figure; nothing where it is not known."""
+    steps, values = series(rows, key)
+    known, errors = series(rows, f"{key}_error")
+    if not len(known) or not len(steps):
+        return []
+    spread = 2 * np.interp(steps, known, errors)
+    return [values - spread, values + spread]
+
+
+def _line(
+    figure: Any,
+    place: tuple[Box, Scale, Scale],
+    key: str,
+    steps: NDArray[np.float64],
+    values: NDArray[np.float64],
+    edges: Sequence[NDArray[np.float64]],
+) -> None:
+    from matplotlib.patches import Polygon
+
+    colour, width = LOOKS.get(key.partition("/")[0], OTHER)
+    if edges:
+        around = (
+            np.concatenate(each) for each in ((steps, steps[::-1]), (edges[0], edges[1][::-1]))
+        )
+        corners = np.transpose(inches(*place, *around))
+        look = {"facecolor": colour, "alpha": 0.16, "transform": figure.dpi_scale_trans}
+        figure.add_artist(Polygon(corners, linewidth=0, zorder=0, **look))
+    dots = "o" if len(steps) == 1 or (key.startswith("eval/") and len(steps) <= 40) else None
+    look = {"color": colour, "linewidth": width, "marker": dots, "markersize": 3.2}
+    stroke(figure, *inches(*place, steps, values), **look)
+
+
+def _upright(figure: Any, box: Box, x: Scale, step: float) -> None:
+    across = box.left + box.width * (step - x.low) / (x.high - x.low)
+    look = {"color": VERMILLION, "linewidth": 1.3, "linestyle": (0, (4, 2))}
+    stroke(figure, [across, across], [box.bottom, box.bottom + box.height], **look)
+    room = across + 8 * LETTER * 7 < box.left + box.width
+    write(
+        figure,
+        across + (0.04 if room else -0.04),
+        box.bottom + 0.05,
+        "alarm",
+        8,
+        color=VERMILLION,
+        ha="left" if room else "right",
+    )
