@@ -267,11 +267,12 @@ def test_from_mapping_of_nothing_is_the_default_scenario():
 def test_schema_describes_every_key_and_forbids_others():
     schema = json_schema()
     json.dumps(schema)
-    for kind in (schema, *schema["$defs"].values()):
+    for kind in (schema["then"], schema["else"], *schema["$defs"].values()):
         assert kind["additionalProperties"] is False
         assert kind["description"]
         assert all(entry["description"] for entry in kind["properties"].values())
-    assert list(schema["properties"]) == SCENARIO_KEYS.split(", ")
+    assert list(schema["else"]["properties"]) == SCENARIO_KEYS.split(", ")
+    assert "sft" in schema["then"]["properties"]
 
 
 def test_schema_takes_descriptions_and_limits_from_the_fields():

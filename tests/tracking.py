@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxima.track.messages import Answer, Finish, Finished, Plan, Work
+from proxima.track.messages import Answer, ChildRun, Finish, Finished, Plan, Work
 from proxima.track.tracker import RunIds, Tracker, TrackingConfig, TrackingOutcome, connect
 from proxima.track.writer import Writer
 
@@ -42,7 +42,8 @@ def write(uri: str, *work: Work, resume_from: RunIds | None = None) -> list[Answ
     for each in (*work, Finish(BOTH, "finished")):
         inbox.put(each)
     answers: list[Answer] = []
-    plan = Plan(uri, "cartpole", "20260101-000000-aaaa", {}, [7, 8], *(resume_from or ()))
+    children = [ChildRun(f"trial_{k}", k, seed) for k, seed in enumerate((7, 8))]
+    plan = Plan(uri, "cartpole", "20260101-000000-aaaa", {}, children, *(resume_from or ()))
     Writer(plan, inbox, answers.append).run()
     assert isinstance(answers[-1], Finished)
     return answers

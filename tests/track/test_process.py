@@ -12,14 +12,22 @@ import pytest
 from tracking import BOTH, THEIR_WARNINGS, history, process_of, track, wait_until
 
 from proxima.track import process
-from proxima.track.messages import Finished, Metrics, Plan, decode, encode
+from proxima.track.messages import ChildRun, Finished, Metrics, Plan, decode, encode
 
 pytestmark = THEIR_WARNINGS
 
 
 def test_messages_survive_the_pipe():
     for message in (
-        Plan("uri", "name\n", "run", {"ü": "1"}, [7, 8], "parent", ["a", "b"]),
+        Plan(
+            "uri",
+            "name\n",
+            "run",
+            {"ü": "1"},
+            [ChildRun("trial_0", 0, 7), ChildRun("trial_0_sft", 0, 8, "sft")],
+            "parent",
+            ["a", "b"],
+        ),
         Metrics(None, 3, 4, {"loss/policy": -np.inf}),
         Finished(),
     ):

@@ -11,10 +11,12 @@ INNER = ("env", "act", "search")  # the parts of a rollout
 
 def run_profile(scenario: str, trials: int | None, settings: list[str], json: bool) -> None:
     """The `profile` command."""
-    from proxima.scenario import load
+    from proxima.scenario import load, with_environment
 
     given = [] if trials is None else [f"trials={trials}"]
-    loaded = load(scenario, [*settings, *given])
+    loaded = with_environment(
+        load(scenario, [*settings, *given]), "its runs note the time of every part of an update"
+    )
 
     from proxima.experiment.profile import profile_scenario
 

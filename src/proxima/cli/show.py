@@ -24,19 +24,27 @@ def show_scenarios(name: str | None) -> None:
         table.add_column(column, no_wrap=column == "scenario")  # a name is there to be copied
     for each in shipped():
         scenario = load(each)
-        steps, target = scenario.training.max_steps, scenario.convergence.target_reward
-        table.add_row(
-            each,
-            scenario.algorithm.name,
-            f"{scenario.env.name} ({scenario.env.backend})",
-            f"{steps:,}" if steps else "–",
-            f"{target:g}" if target is not None else "–",
-            scenario.description,
-        )
+        table.add_row(each, *_overview(scenario), scenario.description)
     console.print(table)
     console.print(
         "Run one:  proxima experiment --scenario NAME     See one:  proxima scenarios NAME",
         soft_wrap=True,
+    )
+
+
+def _overview(scenario: Any) -> tuple[str, str, str, str]:
+    """Algorithm, environment, budget and target."""
+    from proxima.scenario import LanguageScenario
+
+    if isinstance(scenario, LanguageScenario):
+        updates = f"{scenario.ppo.updates} updates" if scenario.ppo else "–"
+        return "ppo", "language", updates, "–"
+    steps, target = scenario.training.max_steps, scenario.convergence.target_reward
+    return (
+        scenario.algorithm.name,
+        f"{scenario.env.name} ({scenario.env.backend})",
+        f"{steps:,}" if steps else "–",
+        f"{target:g}" if target is not None else "–",
     )
 
 

@@ -7,13 +7,17 @@ from typing import Any
 from proxima.build import Market
 from proxima.core.errors import ProximaError
 from proxima.domains.trading.config import DataConfig
-from proxima.scenario import Scenario, load
+from proxima.scenario import AnyScenario, LanguageScenario, load, with_environment
 
 DATA_ENDINGS = (".parquet", ".csv")
 
 
-def generate_for(scenario: Scenario, root: str | Path = ".") -> Path:
-    """Writes the synthetic prices that a scenario describes."""
+def generate_for(scenario: AnyScenario, root: str | Path = ".") -> Path:
+    """Writes the data that a scenario describes: synthetic prices, or texts and a model to start from."""
+    if isinstance(scenario, LanguageScenario):
+        from proxima.experiment.language_data import obtain
+
+        return obtain(scenario, Path(root))
     from proxima.domains.trading.data import write_synthetic
 
     return write_synthetic(_data_of(scenario), scenario.name, root)
@@ -106,7 +110,8 @@ def _day(stamp: str) -> str:
     return stamp.removesuffix("+00:00").removesuffix("T00:00:00")
 
 
-def _data_of(scenario: Scenario) -> DataConfig:
+def _data_of(scenario: AnyScenario) -> DataConfig:
+    scenario = with_environment(scenario, "name a trading scenario or a .parquet or .csv file")
     if scenario.data is None:
         raise ProximaError(
             f"{scenario.name}: has no data section, it is not about trading; name a trading scenario "

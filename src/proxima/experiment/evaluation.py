@@ -14,11 +14,14 @@ from proxima.experiment.files import RunFiles, find_run, read_json, read_rows
 from proxima.experiment.finish import CLOSING_POLICIES, make_film
 from proxima.experiment.run import load_scenario
 from proxima.report import comparison, plots
-from proxima.scenario import Scenario, from_mapping
+from proxima.scenario import Scenario, from_mapping, with_environment
 from proxima.train import checkpoint
 from proxima.train.devices import prepare_host, use_compilation_cache
 from proxima.train.evaluate import describe
 from proxima.train.program import Recording
+
+# What to do with runs of language models.
+LANGUAGE = "its figures on held-out prompts are in its report, and `proxima generate` samples from it"
 
 
 def evaluate_reference(
@@ -27,7 +30,9 @@ def evaluate_reference(
     """Greedy, sampled and random returns of a checkpoint, named directly or by its run."""
     path = find_checkpoint(reference, output_directory)
     manifest = checkpoint.load_manifest(path)
-    scenario = from_mapping(manifest["scenario"], str(path / "manifest.json"))
+    scenario = with_environment(
+        from_mapping(manifest["scenario"], str(path / "manifest.json")), LANGUAGE
+    )
     prepare_host(1, scenario.training.threads)
     use_compilation_cache()
     built = build(replace(scenario, trials=1))
@@ -63,7 +68,8 @@ def find_checkpoint(reference: str, output_directory: str) -> Path:
     if any(each.exists() for each in inside):
         return checkpoint.resolve(path)
     files = find_run(reference, output_directory)
-    chosen = files.trial(0) / "checkpoints" / load_scenario(files).evaluation.checkpoint
+    scenario = with_environment(load_scenario(files), LANGUAGE)
+    chosen = files.trial(0) / "checkpoints" / scenario.evaluation.checkpoint
     return checkpoint.resolve(chosen if chosen.exists() else files.trial(0))
 
 

@@ -3,7 +3,6 @@
 create or find the run's directory → build → [restore] → train, recording once per chunk → finish
 """
 
-import shlex
 import signal
 import threading
 import time
@@ -11,22 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from proxima.build import Built, build, settings
 from proxima.core.errors import ProximaError
 from proxima.core.seeds import trial_seeds
-from proxima.experiment.clock import Clock, note, note_chunk, timed
+from proxima.experiment.clock import note, note_chunk, timed
 from proxima.experiment.data import check_data, data_facts
-from proxima.experiment.files import (
-    RunFiles,
-    create_run,
-    find_run,
-    link_latest,
-    read_json,
-    write_json,
-)
+from proxima.experiment.files import RunFiles, create_run, find_run, read_json, write_json
 from proxima.experiment.finish import finish_run
 from proxima.experiment.profile import phases_of
 from proxima.experiment.recording import (
@@ -39,9 +30,9 @@ from proxima.experiment.recording import (
     save_states,
     silent,
 )
-from proxima.scenario import Scenario, dump, from_mapping, parse, to_mapping
-from proxima.track.telemetry import Attributes, Spans, connect_spans
-from proxima.track.tracker import RunIds, Status, connect
+from proxima.experiment.session import Opening, note_tracked, open_session
+from proxima.scenario import AnyScenario, LanguageScenario, Scenario, dump, from_mapping, parse
+from proxima.track.telemetry import Attributes
 from proxima.train import checkpoint
 from proxima.train.loop import ChunkReport, Observer, fresh_progress, train
 
@@ -56,9 +47,13 @@ class Start(NamedTuple):
 
 
 def run_multiple_experiments(
-    scenario: Scenario, *, callback: Callback | None = None, display: Display | None = None
+    scenario: AnyScenario, *, callback: Callback | None = None, display: Display | None = None
 ) -> dict[str, Any]:
-    """All trials of a scenario side by side; returns what summary.json holds."""
+    """All trials of a scenario; returns what summary.json holds."""
+    if isinstance(scenario, LanguageScenario):
+        from proxima.experiment.language import run_stages
+
+        return run_stages(scenario, None, callback, display or silent())
     start = _start(scenario)  # first: a scenario that cannot be built leaves no run behind
     files = create_run(scenario.output_directory, scenario.name, scenario.trials)
     files.scenario.write_text(dump(scenario))
@@ -66,7 +61,7 @@ def run_multiple_experiments(
 
 
 def run_single_experiment(
-    scenario: Scenario, *, callback: Callback | None = None, display: Display | None = None
+    scenario: AnyScenario, *, callback: Callback | None = None, display: Display | None = None
 ) -> dict[str, Any]:
     """One trial with the scenario's seed; returns what its results.json holds."""
     from dataclasses import replace
@@ -91,6 +86,10 @@ def resume_experiment(
         (display or silent()).say(f"{files.root} is finished; there is nothing to resume.")
         return read_json(files.summary)
     scenario, display = load_scenario(files), display or silent()
+    if isinstance(scenario, LanguageScenario):
+        from proxima.experiment.language import run_stages
+
+        return run_stages(scenario, files, callback, display)
     start = _start(scenario, info)
     told = check_data(info.get("data"), start.built.market)  # older versions noted nothing
     if told is not None:
@@ -98,7 +97,7 @@ def resume_experiment(
     return _run(start, files, callback, display)
 
 
-def load_scenario(files: RunFiles) -> Scenario:
+def load_scenario(files: RunFiles) -> AnyScenario:
     """The scenario a run was started with."""
     source = str(files.scenario)
     return from_mapping(parse(files.scenario.read_text(), source), source)
@@ -117,67 +116,32 @@ def _run(
     start: Start, files: RunFiles, callback: Callback | None, display: Display
 ) -> dict[str, Any]:
     scenario, built, build_seconds, resumed = start
-    info = dict(resumed or _new_info(scenario, built, files)) | {"status": "running"}
-    write_json(files.info, info)
-    link_latest(files, scenario.trials)
-    seeds = trial_seeds(scenario.seed, scenario.trials)
-    tracker = connect(
-        scenario.tracking,
-        scenario.name,
-        files.run_id,
-        to_mapping(scenario),
-        seeds,
-        resume_from=_tracked_before(info),
-        warn=display.say,
+    info = dict(resumed or _new_info(scenario, built, files))
+    opening = Opening(
+        scenario, files, info, display, _attributes(scenario), lambda: _saved(files, scenario)
     )
-    spans = _spans(scenario, files.run_id, display)
-    clock = Clock(dict(info.get("time", {})), spans)  # older versions noted none
-    note(clock, "build", build_seconds)
-    status: Status = "finished"
     try:
-        run = Run(scenario, files, built, tracker, display, clock)
-        return _train_and_finish(run, info, seeds, resumed is not None, callback)
-    except BaseException as error:
-        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-        display.close()
-        _say_how_to_go_on(files, scenario.trials, status, display)
-        outcome = tracker.finish([status] * scenario.trials, status)
-        if outcome.run_id is not None:
-            info |= {
-                "mlflow_run_id": outcome.run_id,
-                "mlflow_children": list(outcome.child_run_ids),
-            }
-        write_json(files.info, info | {"status": status})
-        raise
+        with open_session(opening) as session:
+            note(session.clock, "build", build_seconds)
+            run = Run(scenario, files, built, session.tracker, display, session.clock)
+            return _train_and_finish(run, info, resumed is not None, callback)
     finally:
         built.program.close()
-        spans.finish(status)
 
 
-def _spans(scenario: Scenario, run_id: str, display: Display) -> Spans:
-    attributes: Attributes = {
+def _attributes(scenario: Scenario) -> Attributes:
+    return {
         "scenario": scenario.name,
         "algorithm": scenario.algorithm.name,
         "env": scenario.env.name,
         "trials": scenario.trials,
         "seed": scenario.seed,
     }
-    return connect_spans(scenario.telemetry, run_id, attributes, display.say)
 
 
-def _say_how_to_go_on(files: RunFiles, trials: int, status: Status, display: Display) -> None:
-    """What is saved of a run that ends early, and the command that goes on with it."""
-    step = checkpoint.common_step([files.trial(k) for k in range(trials)])
-    if status == "failed" and step is None:
-        return  # a second try would fail as the first did
-    output = files.experiment.parent
-    elsewhere = output.resolve() != Path("logs").resolve()
-    where = f" --output {shlex.quote(str(output))}" if elsewhere else ""
-    told = "Stopped." if status == "interrupted" else "The run failed."
-    remedy = "To go on:" if status == "interrupted" else "To go on, once the cause is mended:"
-    display.say(
-        f"{told} Saved at step {step or 0:,}. {remedy}  proxima resume {files.run_id}{where}"
-    )
+def _saved(files: RunFiles, scenario: Scenario) -> str | None:
+    step = checkpoint.common_step([files.trial(k) for k in range(scenario.trials)])
+    return None if step is None else f"step {step:,}"
 
 
 def _new_info(scenario: Scenario, built: Built, files: RunFiles) -> dict[str, Any]:
@@ -194,17 +158,12 @@ def _new_info(scenario: Scenario, built: Built, files: RunFiles) -> dict[str, An
     }
 
 
-def _tracked_before(info: Mapping[str, Any]) -> RunIds | None:
-    if not info["mlflow_run_id"]:
-        return None
-    return RunIds(info["mlflow_run_id"], tuple(info["mlflow_children"]))
-
-
 def _train_and_finish(
-    run: Run, info: dict[str, Any], seeds: list[int], resuming: bool, callback: Callback | None
+    run: Run, info: dict[str, Any], resuming: bool, callback: Callback | None
 ) -> dict[str, Any]:
     """Train to the end or to an interruption, and write down what came of it."""
     program = run.built.program
+    seeds = trial_seeds(run.scenario.seed, run.scenario.trials)
     states = program.init(seeds)
     progress = fresh_progress(len(seeds))
     if resuming:
@@ -250,9 +209,7 @@ def _train_and_finish(
 
 
 def _note_progress(run: Run, info: dict[str, Any], seconds: float) -> None:
-    ids = run.tracker.ids()
-    if ids is not None:
-        info |= {"mlflow_run_id": ids.parent, "mlflow_children": list(ids.children)}
+    note_tracked(info, run.tracker)
     info |= {"training_seconds": seconds, "time": dict(run.clock.seconds)}
     write_json(run.files.info, info)
 

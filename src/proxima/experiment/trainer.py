@@ -8,8 +8,9 @@ from proxima.core.errors import ProximaError
 from proxima.experiment.evaluation import evaluate_reference
 from proxima.experiment.recording import Callback
 from proxima.experiment.run import run_single_experiment
-from proxima.scenario import Scenario, from_mapping, to_mapping
+from proxima.scenario import Scenario, from_mapping, to_mapping, with_environment
 
+NOT_HERE = "use proxima.domains.language.PPOTrainer"
 # In the order in which a name is looked for: an environment's own come last, `name` is never meant.
 SECTIONS = (
     "algorithm",
@@ -75,7 +76,7 @@ def scenario_for(env: str | Scenario, algorithm: str, settings: Mapping[str, Any
     if isinstance(env, str):
         name = "".join(letter if letter.isalnum() else "_" for letter in env).lower()
         given = {"name": name, "env": {"name": env}, "algorithm": {"name": algorithm}}
-        env = from_mapping(given, source)
+        env = with_environment(from_mapping(given, source), NOT_HERE)
     elif env.algorithm.name != algorithm:
         raise ProximaError(
             f"{source}: the scenario {env.name} is trained by {env.algorithm.name}; "
@@ -103,7 +104,7 @@ def with_settings(scenario: Scenario, settings: Mapping[str, Any], source: str) 
         section = _section_of(key, mapping, source)
         target = mapping if section is None else mapping[section]
         target[key] = value
-    return from_mapping(mapping, source)
+    return with_environment(from_mapping(mapping, source), NOT_HERE)
 
 
 def _section_of(key: str, mapping: Mapping[str, Any], source: str) -> str | None:

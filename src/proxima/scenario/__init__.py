@@ -1,6 +1,8 @@
 """Scenarios: their config tree (tree.py), reading them strictly (read.py), and what is wrong in words."""
 
+from proxima.scenario.language import LanguageScenario
 from proxima.scenario.read import (
+    AnyScenario,
     describe,
     dump,
     from_mapping,
@@ -9,10 +11,13 @@ from proxima.scenario.read import (
     parse,
     shipped,
     to_mapping,
+    with_environment,
 )
 from proxima.scenario.tree import Scenario
 
 __all__ = [
+    "AnyScenario",
+    "LanguageScenario",
     "Scenario",
     "describe",
     "dump",
@@ -22,4 +27,5 @@ __all__ = [
     "parse",
     "shipped",
     "to_mapping",
+    "with_environment",
 ]

@@ -18,6 +18,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from proxima.core.errors import ProximaError
 from proxima.scenario.checks import FIELD_CHECKS
+from proxima.scenario.language import DOMAIN, LanguageScenario
+from proxima.scenario.language_checks import LANGUAGE_CHECKS
 from proxima.scenario.tree import (
     CHOICES,
     KeyPath,
@@ -26,18 +28,18 @@ from proxima.scenario.tree import (
     dotted,
     free_mappings,
     name_choices,
+    root_of,
     section_keys,
 )
 from proxima.scenario.words import either, present, type_problems
 from proxima.yaml import read_yaml, shown, write_yaml
 
 Overrides = Mapping[str, Any] | Sequence[str]
-# Sections that are always there: null means their defaults. `data` may be absent.
-_SECTIONS = {key for key in section_keys({"env": {}, "algorithm": {}}) if key and "." not in key}
+AnyScenario = Scenario | LanguageScenario
 _FREE = set(free_mappings())
 
 
-def load(name_or_path: str | os.PathLike[str], overrides: Overrides | None = None) -> Scenario:
+def load(name_or_path: str | os.PathLike[str], overrides: Overrides | None = None) -> AnyScenario:
     """The scenario shipped under a name or written in a file, with the overrides laid over it."""
     path, source = _locate(name_or_path)
     written = parse(_read_text(path, source), source)
@@ -49,30 +51,46 @@ def load(name_or_path: str | os.PathLike[str], overrides: Overrides | None = Non
     return _resolve({**written, "name": path.stem}, source, changes, problems)
 
 
-def from_mapping(mapping: Mapping[str, Any], source: str) -> Scenario:
+def from_mapping(mapping: Mapping[str, Any], source: str) -> AnyScenario:
     """The scenario that a mapping spells out; errors call it `source`."""
     return _resolve(mapping, source, [], [])
 
 
-def to_mapping(scenario: Scenario) -> dict[str, Any]:
+def with_environment(scenario: AnyScenario, instead: str) -> Scenario:
+    """The scenario if it has an environment; for one about language an error that says what to do instead."""
+    if isinstance(scenario, LanguageScenario):
+        raise ProximaError(f"{scenario.name}: is about language and has no environment; {instead}")
+    return scenario
+
+
+def to_mapping(scenario: AnyScenario) -> dict[str, Any]:
     """The whole scenario in plain values that JSON can hold."""
     return _plain(asdict(scenario), "scenario", ())
 
 
-def dump(scenario: Scenario) -> str:
+def dump(scenario: AnyScenario) -> str:
     """YAML from which `parse` and `from_mapping` make an equal scenario."""
     return write_yaml(to_mapping(scenario))
 
 
 def json_schema() -> dict[str, Any]:
     """The JSON schema of a scenario file, for editors."""
-    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    schema = dialect | _adapter().json_schema()
+    kinds = {}
+    definitions: dict[str, Any] = {}
+    for kind in (Scenario, LanguageScenario):
+        kinds[kind] = _adapter(kind).json_schema()
+        definitions |= kinds[kind].pop("$defs")
     for choice in CHOICES.values():
         _, *others = dict.fromkeys(choice.classes.values())
-        for kind in others:  # without the key that names them, the first is meant
-            schema["$defs"][kind.__name__]["required"] = [choice.key]
-    return schema
+        for each in others:  # without the key that names them, the first is meant
+            definitions[each.__name__]["required"] = [choice.key]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$defs": definitions,
+        "if": {"properties": {"domain": {"const": DOMAIN}}, "required": ["domain"]},
+        "then": kinds[LanguageScenario],
+        "else": kinds[Scenario],
+    }
 
 
 def shipped() -> dict[str, Path]:
@@ -156,10 +174,11 @@ def _resolve(
     source: str,
     changes: Sequence[tuple[KeyPath, Any]],
     problems: Sequence[Problem],
-) -> Scenario:
+) -> AnyScenario:
     """The scenario that base and changes make, or one error with the problems, given and found."""
     # a section whose keys are all commented out is null, and means its defaults
-    used = {k: {} if v is None and k in _SECTIONS else v for k, v in base.items()}
+    sections = _sections_of(base.get("domain"))
+    used = {k: {} if v is None and k in sections else v for k, v in base.items()}
     written, merged = _plain(used, source, ()), _plain(used, source, ())
     _restart_sections(merged, changes)
     for path, value in changes:
@@ -167,7 +186,7 @@ def _resolve(
     name_choices(merged)
     scenario, found = _validate(merged)
     if scenario is not None:
-        found = [problem for check in FIELD_CHECKS for problem in check(scenario)]
+        found = _field_problems(scenario)
     if scenario is None or problems or found:
         lines = [f"{source}: {dotted(paths[0])}: {text}" for paths, text in problems]
         for paths, text in found:
@@ -175,6 +194,18 @@ def _resolve(
             lines.append(f"{'--set' if changed else source}: {dotted(paths[0])}: {text}")
         raise ProximaError("\n".join(lines))
     return scenario
+
+
+def _sections_of(domain: Any) -> set[str]:
+    """The sections that are always there."""
+    shape: dict[str, Any] = {"env": {}, "algorithm": {}, "domain": domain}
+    return {key for key in section_keys(shape) if key and "." not in key}
+
+
+def _field_problems(scenario: AnyScenario) -> list[Problem]:
+    if isinstance(scenario, LanguageScenario):
+        return [problem for check in LANGUAGE_CHECKS for problem in check(scenario)]
+    return [problem for check in FIELD_CHECKS for problem in check(scenario)]
 
 
 def _restart_sections(merged: dict[str, Any], changes: Sequence[tuple[KeyPath, Any]]) -> None:
@@ -226,14 +257,18 @@ def _is_changed(path: KeyPath, changes: Sequence[tuple[KeyPath, Any]], written: 
 
 
 @cache
-def _adapter() -> TypeAdapter[Scenario]:
-    return TypeAdapter(Scenario)
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
-def _validate(merged: dict[str, Any]) -> tuple[Scenario | None, list[Problem]]:
+def _validate(merged: dict[str, Any]) -> tuple[AnyScenario | None, list[Problem]]:
     """The scenario if all keys and types are right, else what is wrong with them."""
+    if merged.get("domain", DOMAIN) != DOMAIN:
+        told = f"{shown(merged['domain'])} is not allowed: must be {DOMAIN}, or left out"
+        return None, [Problem((("domain",),), told)]
     try:  # as JSON, where strict types still let a mapping be a config and a list a tuple
-        return _adapter().validate_json(json.dumps(merged)), []
+        kind: Any = root_of(merged)
+        return _adapter(kind).validate_json(json.dumps(merged)), []
     except ValidationError as failure:
         errors = failure.errors(include_url=False)
     whole = [e["loc"] for e in errors if e["type"] == "int_type" and _is_whole(e["input"])]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, is_dataclass
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Interval
-from pydantic import ConfigDict, Discriminator, with_config
+from pydantic import Discriminator, with_config
 
 from proxima.algorithms.ddpg import DDPGConfig
 from proxima.algorithms.ppo import PPOConfig
@@ -14,6 +14,7 @@ from proxima.domains.control.config import EnvConfig
 from proxima.domains.packing.config import PackingEnvConfig
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
 from proxima.nets.actor_critic import NetworkConfig
+from proxima.scenario.language import DOMAIN, OPTIONAL, TYPE_RULES, LanguageScenario
 from proxima.track.telemetry import TelemetryConfig
 from proxima.track.tracker import TrackingConfig
 from proxima.train.checkpoint import CheckpointConfig
@@ -23,12 +24,8 @@ from proxima.train.loop import TrainingConfig
 
 KeyPath = tuple[str | int, ...]
 
-_TYPE_RULES = ConfigDict(
-    extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
-)
 
-
-@with_config(_TYPE_RULES)  # holds for the sections too: they bring no rules of their own
+@with_config(TYPE_RULES)  # holds for the sections too: they bring no rules of their own
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
     """An experiment: a problem, an algorithm and a budget."""
@@ -98,8 +95,15 @@ class Problem(NamedTuple):
     text: str
 
 
+def root_of(merged: Mapping[str, Any]) -> type[Scenario] | type[LanguageScenario]:
+    """The class of a scenario, by its `domain`."""
+    return LanguageScenario if merged.get("domain") == DOMAIN else Scenario
+
+
 def name_choices(merged: dict[str, Any]) -> None:
     """Write the key by which a section's class is chosen where it was left out."""
+    if root_of(merged) is not Scenario:
+        return
     for section, choice in CHOICES.items():
         written = merged.setdefault(section, {})
         if isinstance(written, dict):
@@ -108,9 +112,8 @@ def name_choices(merged: dict[str, Any]) -> None:
 
 def section_keys(merged: Mapping[str, Any]) -> dict[str, list[str]]:
     """The keys of every section by its dotted path; under the empty one those of the scenario itself."""
-    return {
-        section: list(get_type_hints(kind)) for section, kind in _sections(merged, Scenario, "")
-    }
+    root = root_of(merged)
+    return {section: list(get_type_hints(kind)) for section, kind in _sections(merged, root, "")}
 
 
 def _sections(merged: Mapping[str, Any], kind: type, place: str) -> Iterator[tuple[str, type]]:
@@ -118,14 +121,19 @@ def _sections(merged: Mapping[str, Any], kind: type, place: str) -> Iterator[tup
     for key, hint in get_type_hints(kind).items():
         inner = f"{place}.{key}".lstrip(".")
         classes = _configs_in(hint)
-        if inner == "data" and merged.get("data") is None:
+        if inner in absent_sections(merged) and merged.get(inner) is None:
             continue  # not in this scenario: its keys would only confuse
-        if inner in CHOICES:
+        if inner in CHOICES and kind is Scenario:
             choice, written = CHOICES[inner], merged[inner]
             said = written.get(choice.key) if isinstance(written, dict) else None
             classes = [choice.classes.get(str(said), classes[0])]
         for each in classes:
             yield from _sections(merged, each, inner)
+
+
+def absent_sections(merged: Mapping[str, Any]) -> tuple[str, ...]:
+    """The sections that a scenario of this kind may do without: null there is no default."""
+    return ("data",) if root_of(merged) is Scenario else OPTIONAL
 
 
 def free_mappings(kind: type = Scenario, above: KeyPath = ()) -> Iterator[KeyPath]:

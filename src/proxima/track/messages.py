@@ -11,14 +11,23 @@ from typing import Any, NamedTuple
 from proxima.track.tracker import Status
 
 
+class ChildRun(NamedTuple):
+    """A run below the whole: a trial, or one stage of it."""
+
+    name: str
+    trial: int
+    seed: int
+    stage: str = ""
+
+
 class Plan(NamedTuple):
-    """To the process, first: what to open. Parameters are flat text, trials are their seeds."""
+    """To the process, first: what to open. Parameters are flat text."""
 
     uri: str
     name: str
     run_id: str
     params: Mapping[str, str]
-    seeds: Sequence[int]
+    children: Sequence[ChildRun]
     resume_parent: str | None = None
     resume_children: Sequence[str] = ()
 
@@ -111,4 +120,7 @@ def encode(message: Message) -> bytes:
 def decode(line: bytes) -> Any:
     """The message of a line."""
     kind, *fields = json.loads(line)
-    return KINDS[kind](*fields)
+    message = KINDS[kind](*fields)
+    if isinstance(message, Plan):  # JSON has lists only
+        return message._replace(children=[ChildRun(*each) for each in message.children])
+    return message

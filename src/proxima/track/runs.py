@@ -1,4 +1,5 @@
-"""Runs in MLflow: one experiment per scenario, one parent run per run, one child run per trial.
+"""Runs in MLflow: one experiment per scenario, one parent run per run, one child run per trial,
+or per stage of a trial.
 
 Always with explicit run ids, because MLflow's fluent functions keep one active run for the whole
 process. NaN is logged, since a diverged loss should be seen; infinities are not, since MLflow's
@@ -64,16 +65,18 @@ def find_or_create_experiment(client: Any, name: str) -> str:
 
 
 def create_runs(client: Any, experiment_id: str, plan: Plan) -> RunIds:
-    """A parent run with the parameters, and below it a run per trial with its own seed."""
+    """A parent run with the parameters, and below it its children, each with its own seed."""
     tags = {"proxima.run_id": plan.run_id}
     parent = client.create_run(experiment_id, tags=tags, run_name=plan.run_id).info.run_id
     log_params(client, parent, plan.params)
     children = []
-    for trial, seed in enumerate(plan.seeds):
+    for each in plan.children:
         child = client.create_run(
-            experiment_id, tags=tags | {"mlflow.parentRunId": parent}, run_name=f"trial_{trial}"
+            experiment_id, tags=tags | {"mlflow.parentRunId": parent}, run_name=each.name
         ).info.run_id
-        log_params(client, child, {**plan.params, "trial": str(trial), "seed": str(seed)})
+        own = {"trial": str(each.trial), "seed": str(each.seed)}
+        own |= {"stage": each.stage} if each.stage else {}
+        log_params(client, child, {**plan.params, **own})
         children.append(child)
     return RunIds(parent, tuple(children))
 

@@ -94,10 +94,13 @@ def connect(
     params: Mapping[str, Any],
     trials: Sequence[int],
     *,
+    stages: Sequence[str] = (),
     resume_from: RunIds | None = None,
     warn: Callable[[str], None] = warn_on_stderr,
 ) -> Tracker:
     """A tracker for run `run_id` of experiment `name` whose trials have these seeds; never waits.
+
+    Each trial is a child run, or with `stages` one per stage; these are numbered trial by trial.
 
     With `resume_from` the named runs are opened again and go on. Metrics keep the values first
     logged: what a resumed trial reports a second time, at a step the store already holds for that
@@ -105,13 +108,17 @@ def connect(
     """
     if not config.enabled:
         return no_tracker()
-    from proxima.track.messages import Plan
+    from proxima.track.messages import ChildRun, Plan
     from proxima.track.process import start_writer
     from proxima.track.store import resolve_uri
 
     texts = {key: str(value) for key, value in flatten(params).items()}
-    seeds = [int(seed) for seed in trials]
-    plan = Plan(resolve_uri(config.uri), name, run_id, texts, seeds, *(resume_from or ()))
+    children = [
+        ChildRun(f"trial_{k}_{stage}" if stage else f"trial_{k}", k, int(seed), stage)
+        for k, seed in enumerate(trials)
+        for stage in (stages or ("",))
+    ]
+    plan = Plan(resolve_uri(config.uri), name, run_id, texts, children, *(resume_from or ()))
     return start_writer(plan, config.register, warn)
 
 

@@ -184,7 +184,7 @@ def main() -> None:
             answers.write(encode(message))
 
     writer = Writer(plan, inbox, answer)
-    interrupted = Finish(["interrupted"] * len(plan.seeds), "interrupted")
+    interrupted = Finish(["interrupted"] * len(plan.children), "interrupted")
     receiver = threading.Thread(target=receive, args=(commands, inbox, interrupted), daemon=True)
     receiver.start()
     follow = (parent, receiver, lambda: inbox.put(interrupted), writer)
