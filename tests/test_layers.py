@@ -47,7 +47,7 @@ FENCES = {
     "matplotlib": {"report"},
     "PIL": {"report"},
     "rich": {"cli"},
-    "polars": {"domains/trading", "report"},
+    "polars": {"domains/trading", "domains/language/tables", "report"},
     "ray": {"experiment"},
     "optuna": {"experiment"},
     "pickle": set(),

@@ -156,7 +156,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:
         show_progress=False,
     )
     core.train_from_iterator(texts, trainer)
-    eos, pad, bos = (core.token_to_id(each) for each in (EOS, PAD, BOS))
+    eos, pad, bos = 0, 1, 2  # special tokens come first, in their order
     core.post_processor = processors.TemplateProcessing(
         single=f"{BOS} $A", pair=f"{BOS} $A $B", special_tokens=[(BOS, bos)]
     )
