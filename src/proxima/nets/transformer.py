@@ -197,27 +197,36 @@ def hidden_states(
 def cached_states(
     decoder: Decoder, ids: Array, mask: Array, cache: Cache, adapters: Adapters | None = None
 ) -> tuple[Array, Cache]:
-    """`hidden_states` of ids that follow what the cache holds, and the cache with them in it."""
+    """`hidden_states` of ids that follow what the cache holds, and the cache with them in it.
+
+    The layers only read the cache and give what is new; one write at the end puts it in place. Written
+    layer by layer, the whole cache would be copied for every token.
+    """
     count = ids.shape[1]
-    start = cache.length
-    known = jax.lax.dynamic_update_slice(cache.mask, mask, (0, start))
-    places = jnp.cumsum(known, axis=1) - 1
-    places = jnp.maximum(jax.lax.dynamic_slice_in_dim(places, start, count, 1), 0)
-    steps, ahead = jnp.arange(known.shape[1]), start + jnp.arange(count)
-    seen = known[:, None, :] & (ahead[None, :, None] >= steps[None, None, :])
+    places = jnp.sum(cache.mask, axis=1)[:, None] + jnp.cumsum(mask, axis=1) - 1
+    places = jnp.maximum(places, 0)
+    steps = jnp.arange(count)
+    among = mask[:, None, :] & (steps[None, :, None] >= steps[None, None, :])
+    held = jnp.broadcast_to(cache.mask[:, None], (*ids.shape, cache.mask.shape[1]))
+    seen = jnp.concatenate([held, among], axis=2)
     h = _embed(decoder, ids, places)
     turns = _turns(decoder.config, places)
 
     def block(h: Array, layer) -> tuple[Array, tuple[Array, Array]]:
         weights, adapter, keys, values = layer
         q, k, v = _qkv(decoder.config, weights, adapter, h, turns)
-        keys = jax.lax.dynamic_update_slice_in_dim(keys, k, start, 2)
-        values = jax.lax.dynamic_update_slice_in_dim(values, v, start, 2)
+        keys, values = jnp.concatenate([keys, k], axis=2), jnp.concatenate([values, v], axis=2)
         h = h + _attend(decoder.config, weights, adapter, q, keys, values, seen)
-        return h + _mlp(decoder.config, weights, adapter, h), (keys, values)
+        return h + _mlp(decoder.config, weights, adapter, h), (k, v)
 
-    h, (keys, values) = jax.lax.scan(block, h, (decoder.layers, adapters, cache.keys, cache.values))
-    return _normed(decoder.config, decoder.norm, h), Cache(keys, values, known, start + count)
+    h, new = jax.lax.scan(block, h, (decoder.layers, adapters, cache.keys, cache.values))
+    place = (0, 0, 0, cache.length, 0)
+    keys = jax.lax.dynamic_update_slice(cache.keys, new[0], place)
+    values = jax.lax.dynamic_update_slice(cache.values, new[1], place)
+    known = jax.lax.dynamic_update_slice(cache.mask, mask, (0, cache.length))
+    return _normed(decoder.config, decoder.norm, h), Cache(
+        keys, values, known, cache.length + count
+    )
 
 
 def empty_cache(decoder: Decoder, rows: int, context: int) -> Cache:
