@@ -69,6 +69,8 @@ class ModelConfig:
     """Compute each layer twice instead of keeping what is inside: less memory, a third more time."""
     mesh: MeshConfig = field(default_factory=MeshConfig)
     """Devices."""
+    threads: Annotated[int, Ge(1)] | None = None
+    """CPU threads; null: one per core."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,6 +228,8 @@ class LanguageEvaluationConfig:
     """Rows of the sample tables."""
     patience: Annotated[int, Ge(1)] = 3
     """Evaluations without a better reward after which the policy counts as converged."""
+    stop_when_converged: bool = False
+    """End the stage when the policy has converged."""
     stop_on_alarm: bool = False
     """End the stage when an alarm sounds."""
     alarms: AlarmConfig = field(default_factory=AlarmConfig)
