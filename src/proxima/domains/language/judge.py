@@ -1,0 +1,85 @@
+"""A judge of texts that no stage trains on: rewards that rise while it falls are a policy's trick.
+
+    s = Σ over words of their valence in the lexicon, × −0.74 after a negation
+    score = s / √(s² + 15)                                               in (−1, 1)
+
+This is the sum, the negation and the normalisation of VADER (Hutto & Gilbert 2014) with its lexicon.
+Left out on purpose: capitals, exclamation marks, "very" and "but", which reviews in one voice do not need.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from proxima.core.errors import ProximaError
+from proxima.domains.language.data import read_lexicon
+from proxima.domains.language.functions import function_at
+
+Judge = Callable[[Sequence[str]], np.ndarray]
+
+ALPHA = 15.0  # VADER's: about the largest sum expected
+TURNED = -0.74  # VADER's N_SCALAR
+REACH = 3  # words that a negation reaches
+MARKS = ".,!?;:()[]{}\"'`*-–—…"
+NEGATIONS = frozenset(
+    (
+        *("not", "no", "never", "none", "nobody", "nothing", "nowhere", "neither", "nor"),
+        *("without", "cannot", "hardly", "barely", "rarely", "seldom", "lacks", "lacking"),
+    )
+)
+
+
+def judge(name: str | None, root: str | Path = ".") -> Judge | None:
+    """The judge of that name: vader, a function's dotted path, or none."""
+    if name is None:
+        return None
+    if name == "vader":
+        lexicon = read_lexicon(root)
+        return lambda texts: np.array([valence(text, lexicon) for text in texts], np.float64)
+    return _checked(function_at(name, "evaluation.judge"), name)
+
+
+def valence(text: str, lexicon: Mapping[str, float]) -> float:
+    """How positive a text's words are, in (−1, 1); 0 where the lexicon knows none of them."""
+    words = _words(text, lexicon)
+    total = 0.0
+    for i, word in enumerate(words):
+        before = words[max(0, i - REACH) : i]
+        total += lexicon.get(word, 0.0) * (TURNED if any(map(_negates, before)) else 1.0)
+    return float(total / np.sqrt(total**2 + ALPHA))
+
+
+def _words(text: str, lexicon: Mapping[str, float]) -> list[str]:
+    """Lower-case words without the marks around them; smileys that the lexicon knows stay whole."""
+    pieces = text.lower().replace("’", "'").split()
+    return [piece if piece in lexicon else piece.strip(MARKS) for piece in pieces]
+
+
+def _negates(word: str) -> bool:
+    return word in NEGATIONS or word.endswith("n't")
+
+
+def _checked(function: Callable, name: str) -> Judge:
+    """The user's function, whose answers are numbers, one per text."""
+
+    def asked(texts: Sequence[str]) -> np.ndarray:
+        try:
+            numbers = np.asarray(function(list(texts)), np.float64)
+        except Exception as failure:
+            raise ProximaError(
+                f"evaluation.judge: {name} raised {type(failure).__name__}: {failure}"
+            ) from failure
+        if numbers.shape != (len(texts),):
+            raise ProximaError(
+                f"evaluation.judge: {name} gave shape {numbers.shape} for {len(texts)} texts; "
+                "expected one number per text"
+            )
+        if not np.isfinite(numbers).all():
+            first = int(np.argmin(np.isfinite(numbers)))
+            raise ProximaError(
+                f"evaluation.judge: {name} gave {numbers[first]} for {texts[first]!r}; expected a number"
+            )
+        return numbers
+
+    return asked
