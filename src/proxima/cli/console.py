@@ -8,8 +8,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from proxima.experiment.recording import Display
-from proxima.scenario import Scenario
+from proxima.experiment.recording import Display, StageView
+from proxima.scenario import AnyScenario, LanguageScenario, Scenario
 from proxima.train.loop import ChunkReport
 
 STATES = {
@@ -21,8 +21,8 @@ STATES = {
 }
 
 
-def live_display(console: Console, scenario: Scenario) -> Display:
-    """A progress line with steps, speed, return and time left, and the state of each trial."""
+def live_display(console: Console, scenario: AnyScenario) -> Display:
+    """A progress line with steps, speed, return and time left, and the state of each trial or stage."""
     live = Live(
         Text("Preparing: building and compiling the program…", style="dim"),
         console=console,
@@ -32,7 +32,7 @@ def live_display(console: Console, scenario: Scenario) -> Display:
         redirect_stderr=False,
     )
     interactive = console.is_terminal
-    said = {"fraction": -1.0}
+    said: dict[Any, float] = {"fraction": -1.0}
     if interactive:
         live.start()
 
@@ -40,6 +40,7 @@ def live_display(console: Console, scenario: Scenario) -> Display:
         console.print(text, highlight=False, soft_wrap=True)
 
     def chunk(report: ChunkReport, seconds: float) -> None:
+        assert not isinstance(scenario, LanguageScenario)
         line = progress_line(report, seconds, scenario)
         if interactive:
             live.update(Group(line, trial_states(report)))
@@ -49,7 +50,54 @@ def live_display(console: Console, scenario: Scenario) -> Display:
             said["fraction"] = fraction
             console.print(line, soft_wrap=True)
 
-    return Display(say, chunk, live.stop)
+    def stage(view: StageView, seconds: float) -> None:
+        line = stage_line(view, seconds, scenario)
+        if interactive:
+            live.update(line)
+            return
+        place, fraction = (view.trial, view.stage), view.done / view.updates
+        if fraction >= said.get(place, -1.0) + 0.1 or fraction == 1:
+            said[place] = fraction
+            console.print(line, soft_wrap=True)
+
+    return Display(say, chunk, live.stop, stage)
+
+
+# The figures of a stage that a person wants to see while it runs, by what they are called there.
+STAGE_FIGURES = {
+    "loss/sft": "loss",
+    "eval/perplexity": "held-out perplexity",
+    "loss/reward_model": "loss",
+    "eval/accuracy": "held-out accuracy",
+    "train/score": "reward",
+    "train/kl": "KL",
+    "train/eos_rate": "EOS",
+    "eval/reward": "held-out reward",
+    "eval/judge": "judge",
+}
+
+
+def stage_line(view: StageView, seconds: float, scenario: AnyScenario) -> Text:
+    """Updates, the stage's figures, time left."""
+    text = _bar(scenario.name, view.done / view.updates)
+    trial = f"trial {view.trial} " if scenario.trials > 1 else ""
+    text.append(f"  {trial}{view.stage.replace('_', ' ')} {view.done:,} / {view.updates:,} updates")
+    for key, name in STAGE_FIGURES.items():
+        if key in view.metrics:
+            text.append(f"  {name} {shown(view.metrics[key])}", style="cyan")
+    left = seconds * (view.updates - view.done)
+    text.append(f"  {left:.0f} s left" if view.done else "", style="dim")
+    return text
+
+
+def _bar(name: str, fraction: float) -> Text:
+    width = 24
+    filled = round(width * fraction)
+    text = Text()
+    text.append(f"{name}  ", style="bold")
+    text.append("━" * filled, style="green")
+    text.append("━" * (width - filled), style="dim")
+    return text
 
 
 def done_fraction(report: ChunkReport, scenario: Scenario) -> float:
@@ -71,13 +119,8 @@ def progress_line(report: ChunkReport, seconds: float, scenario: Scenario) -> Te
     rows = [row for row in report.metrics if row is not None]
     returns = [row["episode/return"] for row in rows if "episode/return" in row]
     left = seconds * (1 - fraction) / fraction if fraction > 0 else math.nan
-    width = 24
-    filled = round(width * fraction)
     budget = f" / {scenario.training.max_steps:,}" if scenario.training.max_steps else ""
-    text = Text()
-    text.append(f"{scenario.name}  ", style="bold")
-    text.append("━" * filled, style="green")
-    text.append("━" * (width - filled), style="dim")
+    text = _bar(scenario.name, fraction)
     text.append(f"  {steps:,}{budget} steps")
     text.append(f"  {total / max(seconds, 1e-9):,.0f} steps/s", style="cyan")
     text.append(f"  return {shown(sum(returns) / len(returns))}" if returns else "  return –")

@@ -20,12 +20,24 @@ from proxima.train.memory import memory_metrics
 Callback = Callable[[dict[str, Any]], Any]
 
 
+class StageView(NamedTuple):
+    """Where a stage of a language run stands."""
+
+    trial: int
+    stage: str
+    updates: int  # in its budget
+    done: int
+    metrics: Mapping[str, float]
+
+
 class Display(NamedTuple):
     """Who shows a run to a person; every function may do nothing."""
 
     say: Callable[[str], None]
     chunk: Callable[[ChunkReport, float], None]  # the report, and seconds of training so far
     close: Callable[[], None]
+    # a stage, and seconds per update
+    stage: Callable[[StageView, float], None] = lambda view, seconds: None
 
 
 def silent() -> Display:
