@@ -18,6 +18,7 @@ SHAPES = {
         gated=False,
         attention_bias=True,
         output_bias=True,
+        mlp_bias=True,
     ),
     "llama": DecoderConfig(**SIZES, kv_heads=2, tied=False),
     "llama3": DecoderConfig(

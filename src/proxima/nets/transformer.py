@@ -57,7 +57,8 @@ class DecoderConfig:
     activation: Literal["silu", "gelu_tanh", "gelu"] = "silu"
     gated: bool = True
     attention_bias: bool = False  # of q, k and v
-    output_bias: bool = False  # of the attention's output and of the MLP
+    output_bias: bool = False  # of the attention's output
+    mlp_bias: bool = False
     qk_norm: bool = False
     tied: bool = True  # the head is the embedding transposed
 
@@ -137,21 +138,21 @@ def new_decoder(key: Array, config: DecoderConfig, dtype: str = "float32") -> De
 
     width, depth, inner = config.width, config.layers, config.inner
     queries, keyed = config.heads * config.head_width, config.kv_heads * config.head_width
-    into, out = config.attention_bias, config.output_bias
+    qkv_bias, mlp_bias = config.attention_bias, config.mlp_bias
     # What 2·depth branches add up to has the size of one (Radford et al. 2019, section 2.3).
     branch = 1 / math.sqrt(2 * depth)
     layers = Layer(
         attention_norm=norm(depth, width),
-        q=projection("q", width, queries, 1.0, into),
-        k=projection("k", width, keyed, 1.0, into),
-        v=projection("v", width, keyed, 1.0, into),
-        o=projection("o", queries, width, branch, out),
+        q=projection("q", width, queries, 1.0, qkv_bias),
+        k=projection("k", width, keyed, 1.0, qkv_bias),
+        v=projection("v", width, keyed, 1.0, qkv_bias),
+        o=projection("o", queries, width, branch, config.output_bias),
         q_norm=norm(depth, config.head_width) if config.qk_norm else None,
         k_norm=norm(depth, config.head_width) if config.qk_norm else None,
         mlp_norm=norm(depth, width),
-        gate=projection("gate", width, inner, 1.0, out) if config.gated else None,
-        up=projection("up", width, inner, 1.0, out),
-        down=projection("down", inner, width, branch, out),
+        gate=projection("gate", width, inner, 1.0, mlp_bias) if config.gated else None,
+        up=projection("up", width, inner, 1.0, mlp_bias),
+        down=projection("down", inner, width, branch, mlp_bias),
     )
     learned = config.positions == "learned"
     return Decoder(

@@ -1,0 +1,307 @@
+"""Models from and to Hugging Face folders: config.json, safetensors (sharded too), the tokenizer's files.
+
+A family is a table of names: which of our weights stand in which tensor. Reading checks every name
+and shape against config.json; a tensor that is missing and one that nobody asked for are errors, not silence.
+Files are read tensor by tensor, never mapped: beside the weights at most one tensor is in memory.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import save_file
+
+from proxima.core.errors import ProximaError
+from proxima.domains.language.hf_config import (
+    decoder_config,
+    family_of,
+    read_settings,
+    written_settings,
+)
+from proxima.domains.language.hub import (
+    locate as locate,
+)  # where a model comes from, all in one place
+from proxima.nets.transformer import Decoder, DecoderConfig, new_decoder
+
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+# What a tokenizer and its chat template may consist of; copied as they are.
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "generation_config.json",
+)
+DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
+# Masks and rotations that older files carry along.
+BUFFERS = ("rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
+HEAD = "lm_head.weight"
+
+
+class Names(NamedTuple):
+    """How a family names its tensors: ours → theirs. Several of ours may stand side by side in one."""
+
+    prefix: str  # of all but the head; files of a model without head leave it out
+    layer: str
+    matrices_transposed: bool  # stored (outputs, inputs)
+    whole: Mapping[str, str]
+    layered: Mapping[tuple[str, ...], str]
+
+
+LLAMA = Names(
+    prefix="model.",
+    layer="layers.{}.",
+    matrices_transposed=True,
+    whole={"embedding": "embed_tokens.weight", "norm": "norm"},
+    layered={
+        ("attention_norm",): "input_layernorm",
+        ("q",): "self_attn.q_proj",
+        ("k",): "self_attn.k_proj",
+        ("v",): "self_attn.v_proj",
+        ("o",): "self_attn.o_proj",
+        ("q_norm",): "self_attn.q_norm",
+        ("k_norm",): "self_attn.k_norm",
+        ("mlp_norm",): "post_attention_layernorm",
+        ("gate",): "mlp.gate_proj",
+        ("up",): "mlp.up_proj",
+        ("down",): "mlp.down_proj",
+    },
+)
+GPT2 = Names(
+    prefix="transformer.",
+    layer="h.{}.",
+    matrices_transposed=False,
+    whole={"embedding": "wte.weight", "positions": "wpe.weight", "norm": "ln_f"},
+    layered={
+        ("attention_norm",): "ln_1",
+        ("q", "k", "v"): "attn.c_attn",
+        ("o",): "attn.c_proj",
+        ("mlp_norm",): "ln_2",
+        ("up",): "mlp.c_fc",
+        ("down",): "mlp.c_proj",
+    },
+)
+# What our leaves of a projection or a norm are called in files.
+LEAVES = {"weight": "weight", "bias": "bias", "scale": "weight", "shift": "bias"}
+
+
+class Entry(NamedTuple):
+    """One tensor of a file and the leaves of ours that stand in it, side by side along the last axis."""
+
+    name: str
+    leaves: tuple[str, ...]
+    layer: int | None
+    transposed: bool
+
+
+def load_model(folder: Path, dtype: str = "float32") -> Decoder:
+    """The decoder in a folder, every one of its tensors accounted for."""
+    config, settings = decoder_config(folder), read_settings(folder)
+    found = dict(_tensors(folder))
+    skeleton = eqx.filter_eval_shape(new_decoder, jax.random.key(0), config, dtype)
+    ours = {name: np.empty(leaf.shape, leaf.dtype) for name, leaf in _leaves(skeleton).items()}
+    names = _names(family_of(settings, folder / "config.json"))
+    bare = not any(name.startswith(names.prefix) for name in found)
+    for entry in _entries(config, names, ours):
+        name = entry.name.removeprefix(names.prefix) if bare else entry.name
+        if name not in found:
+            raise ProximaError(f"{folder}: the weights have no {name}, which config.json asks for")
+        _fill(ours, entry, found.pop(name), folder)
+    _check_rest(found, config, ours, folder)
+    # one by one, so that what is on the device is not on the host as well
+    leaves = [jnp.asarray(ours.pop(name)) for name in list(ours)]
+    return jax.tree.unflatten(jax.tree.structure(skeleton), leaves)
+
+
+def save_model(
+    decoder: Decoder, folder: Path, like: Path | None = None, family: str = "llama"
+) -> None:
+    """A folder that transformers and `load_model` read; config and tokenizer are `like`'s, if given."""
+    if like is None:
+        settings = written_settings(decoder.config, family)
+    else:
+        settings = read_settings(like)
+        if decoder_config(like) != decoder.config:
+            raise ProximaError(f"{like}: its config.json is of another model than the one to save")
+    names = _names(family_of(settings, folder / "config.json"))
+    ours = {name: np.asarray(leaf) for name, leaf in _leaves(decoder).items()}
+    tensors = {entry.name: _joined(ours, entry) for entry in _entries(decoder.config, names, ours)}
+    settings["dtype"] = settings["torch_dtype"] = str(decoder.embedding.dtype)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        half = folder / f"{WEIGHTS}.half"  # a disk that fills up leaves an older model whole
+        save_file(tensors, half, metadata={"format": "pt"})
+        os.replace(half, folder / WEIGHTS)
+        (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
+        if like is not None and like.resolve() != folder.resolve():
+            copy_tokenizer(like, folder)
+    except (OSError, SafetensorError) as error:  # the latter for a full disk
+        raise ProximaError(f"{folder}: the model could not be written: {error}") from error
+
+
+def copy_tokenizer(source: Path, folder: Path) -> None:
+    """The tokenizer's files, as they are."""
+    for name in TOKENIZER_FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
+
+
+def check_vocabulary(decoder: Decoder, tokenizer_size: int, folder: Path) -> None:
+    """A tokenizer of another model is an error; a model may have a few ids more, to round them up."""
+    vocabulary = decoder.config.vocabulary
+    if not 0.9 * vocabulary <= tokenizer_size <= vocabulary:
+        raise ProximaError(
+            f"{folder}: the tokenizer has {tokenizer_size:,} ids, the model {vocabulary:,}; take the "
+            "tokenizer that the model was trained with"
+        )
+
+
+def _names(family: str) -> Names:
+    return GPT2 if family == "gpt2" else LLAMA
+
+
+def _leaves(decoder: Decoder) -> dict[str, Any]:
+    """Our arrays (or their shapes) by dotted name."""
+    paths, _ = jax.tree_util.tree_flatten_with_path(decoder)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in paths}
+
+
+def _entries(config: DecoderConfig, names: Names, ours: Mapping[str, Any]) -> Iterator[Entry]:
+    """Every tensor that a file of this model has."""
+    for ours_name, theirs in names.whole.items():
+        if ours_name in ours:
+            yield Entry(names.prefix + theirs, (ours_name,), None, False)
+        for leaf, their_leaf in LEAVES.items():
+            if f"{ours_name}.{leaf}" in ours:
+                name = f"{names.prefix}{theirs}.{their_leaf}"
+                yield Entry(name, (f"{ours_name}.{leaf}",), None, False)
+    if "head" in ours:
+        yield Entry(HEAD, ("head",), None, True)
+    for group, theirs in names.layered.items():
+        for leaf, their_leaf in LEAVES.items():
+            members = tuple(f"layers.{each}.{leaf}" for each in group)
+            if members[0] not in ours:
+                continue
+            turned = names.matrices_transposed and leaf == "weight"
+            for layer in range(config.layers):
+                name = f"{names.prefix}{names.layer.format(layer)}{theirs}.{their_leaf}"
+                yield Entry(name, members, layer, turned)
+
+
+class _Tensor(NamedTuple):
+    """Where a tensor stands."""
+
+    file: Path
+    start: int
+    size: int  # bytes
+    dtype: str
+    shape: tuple[int, ...]
+
+    def read(self) -> np.ndarray:
+        with self.file.open("rb") as file:
+            file.seek(self.start)
+            content = file.read(self.size)
+        return np.frombuffer(content, DTYPES[self.dtype]).reshape(self.shape)
+
+
+def _fill(ours: Mapping[str, np.ndarray], entry: Entry, tensor: _Tensor, folder: Path) -> None:
+    """Puts a tensor into our leaves."""
+    targets = [_of_layer(ours[leaf], entry.layer) for leaf in entry.leaves]
+    whole = (*targets[0].shape[:-1], sum(target.shape[-1] for target in targets))
+    expected = whole[::-1] if entry.transposed else whole
+    if tensor.shape != expected:
+        raise ProximaError(
+            f"{folder}: {entry.name} has shape {tensor.shape}; by config.json it should be {expected}"
+        )
+    array = tensor.read()
+    array, start = (array.T if entry.transposed else array), 0
+    for target in targets:
+        target[...] = array[..., start : start + target.shape[-1]]
+        start += target.shape[-1]
+
+
+def _joined(ours: Mapping[str, np.ndarray], entry: Entry) -> np.ndarray:
+    """Our leaves as the tensor that a file has of them."""
+    parts = [_of_layer(ours[leaf], entry.layer) for leaf in entry.leaves]
+    array = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+    return np.ascontiguousarray(array.T if entry.transposed else array)
+
+
+def _of_layer(leaf: np.ndarray, layer: int | None) -> np.ndarray:
+    return leaf if layer is None else leaf[layer]
+
+
+def _check_rest(
+    found: dict[str, _Tensor], config: DecoderConfig, ours: Mapping[str, np.ndarray], folder: Path
+) -> None:
+    """What nobody took must be known to be superfluous."""
+    head = found.pop(HEAD, None)  # still there: the head is tied
+    if head is not None and not (
+        head.shape == ours["embedding"].shape
+        and np.array_equal(head.read().astype(ours["embedding"].dtype), ours["embedding"])
+    ):
+        raise ProximaError(
+            f"{folder}: {HEAD} is not the embedding, though config.json says tie_word_embeddings; "
+            "set it to false there if the head is meant to be free"
+        )
+    unknown = [name for name in found if not name.endswith(BUFFERS)]
+    if unknown:
+        raise ProximaError(
+            f"{folder}: {len(unknown)} tensors that a model of this config.json does not have, "
+            f"for example {unknown[0]}"
+        )
+
+
+def _tensors(folder: Path) -> Iterator[tuple[str, _Tensor]]:
+    """All tensors of a folder's safetensors, by name."""
+    for file in _files(folder):
+        try:
+            with file.open("rb") as opened:
+                length = int.from_bytes(opened.read(8), "little")
+                header = json.loads(opened.read(length))
+            size = file.stat().st_size
+        except FileNotFoundError:
+            raise ProximaError(f"{file}: named by {INDEX}, but not there") from None
+        except (ValueError, OverflowError, MemoryError):
+            raise ProximaError(
+                f"{file}: not a safetensors file, or only the start of one"
+            ) from None
+        for name, said in header.items():
+            if name == "__metadata__":
+                continue
+            if said["dtype"] not in DTYPES:
+                raise ProximaError(
+                    f"{file}: {name} is of type {said['dtype']}; known are {', '.join(DTYPES)}"
+                )
+            start, end = said["data_offsets"]
+            if 8 + length + end > size:
+                raise ProximaError(f"{file}: cut short; fetch or copy it again")
+            yield (
+                name,
+                _Tensor(file, 8 + length + start, end - start, said["dtype"], tuple(said["shape"])),
+            )
+
+
+def _files(folder: Path) -> list[Path]:
+    if (folder / INDEX).is_file():
+        shards = json.loads((folder / INDEX).read_text())["weight_map"].values()
+        return [folder / name for name in sorted(set(shards))]
+    if (folder / WEIGHTS).is_file():
+        return [folder / WEIGHTS]
+    pickled = any(folder.glob("pytorch_model*.bin"))
+    raise ProximaError(
+        f"{folder}: no {WEIGHTS} and no {INDEX}"
+        + ("; save the model as safetensors, pickled weights are not opened" if pickled else "")
+    )

