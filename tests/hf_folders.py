@@ -1,0 +1,137 @@
+"""Tiny Hugging Face folders, their weights a formula of names, and what transformers makes of them.
+
+`python tests/hf_folders.py` writes tests/golden_language.json anew; it needs the extra `oracle`.
+"""
+
+import json
+import sys
+import tempfile
+import zlib
+from pathlib import Path
+
+import jax
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from proxima.domains.language.hf import decoder_config, save_model
+from proxima.nets.transformer import new_decoder
+
+GOLDEN = Path(__file__).parent / "golden_language.json"
+SIZES = {
+    "vocab_size": 300,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 48,
+    "max_position_embeddings": 64,
+    "rms_norm_eps": 1e-6,
+    "hidden_act": "silu",
+}
+SCALING = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+# As the families write them themselves, now in transformers 4's spelling and now in 5's.
+SETTINGS = {
+    "gpt2": {
+        "model_type": "gpt2",
+        "vocab_size": 300,
+        "n_embd": 32,
+        "n_layer": 3,
+        "n_head": 4,
+        "n_positions": 64,
+        "n_inner": None,
+        "layer_norm_epsilon": 1e-5,
+        "activation_function": "gelu_new",
+    },
+    "llama": SIZES | {"model_type": "llama", "rope_theta": 100.0, "tie_word_embeddings": False},
+    "llama3": SIZES
+    | {
+        "model_type": "llama",
+        "rope_parameters": SCALING | {"rope_theta": 500.0},
+        "tie_word_embeddings": True,
+    },
+    "llama_biases": SIZES
+    | {
+        "model_type": "llama",
+        "attention_bias": True,
+        "mlp_bias": True,
+        "tie_word_embeddings": True,
+    },
+    "mistral": SIZES
+    | {"model_type": "mistral", "head_dim": None, "sliding_window": None, "rope_theta": 1e4},
+    "qwen2": SIZES | {"model_type": "qwen2", "rope_theta": 1e6, "tie_word_embeddings": True},
+    "qwen3": SIZES
+    | {
+        "model_type": "qwen3",
+        "head_dim": 12,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+        "tie_word_embeddings": True,
+    },
+}
+LENGTHS, WIDTH = (40, 25), 40
+PLACES, TOKENS = [20, 30, 39], slice(None, None, 10)  # of which logits are kept
+
+
+def make_folder(name: str, folder: Path) -> Path:
+    """A folder of that model; the same weights with any version of anything."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(SETTINGS[name]))
+    decoder = new_decoder(jax.random.key(0), decoder_config(folder))
+    save_model(decoder, folder, like=folder)
+    (folder / "config.json").write_text(json.dumps(SETTINGS[name]))
+    file = folder / "model.safetensors"
+    shapes = {name: tensor.shape for name, tensor in load_file(file).items()}
+    weights = {name: formula(name, shape) for name, shape in shapes.items()}
+    save_file(weights, file, metadata={"format": "pt"})
+    return folder
+
+
+def formula(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Normal numbers seeded by the name, by NumPy's generator that never changes."""
+    numbers = np.random.RandomState(zlib.crc32(name.encode())).standard_normal(shape)
+    centre = 1.0 if "norm" in name or "ln_" in name else 0.0
+    return (centre * name.endswith("weight") + 0.2 * numbers).astype(np.float32)
+
+
+def golden_rows() -> tuple[np.ndarray, np.ndarray]:
+    """Ids and mask, the second row padded on the left."""
+    ids = np.random.RandomState(0).randint(0, 300, (len(LENGTHS), WIDTH))
+    return ids, np.arange(WIDTH)[None] >= WIDTH - np.array(LENGTHS)[:, None]
+
+
+def oracle_logits(folder: Path, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """What transformers says, float32."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model, told = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
+    )
+    assert not told["missing_keys"] and not told["unexpected_keys"], told
+    places = np.maximum(np.cumsum(mask, axis=1) - 1, 0)
+    with torch.no_grad():
+        said = model(
+            input_ids=torch.tensor(ids),
+            attention_mask=torch.tensor(mask.astype(np.int64)),
+            position_ids=torch.tensor(places),
+        )
+    return said.logits.numpy()
+
+
+def main() -> None:
+    ids, mask = golden_rows()
+    golden = {}
+    with tempfile.TemporaryDirectory() as place:
+        for name in SETTINGS:
+            logits = oracle_logits(make_folder(name, Path(place) / name), ids, mask)
+            golden[name] = np.round(logits[:, PLACES, TOKENS].astype(float), 5).tolist()
+    GOLDEN.write_text(json.dumps(golden) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
