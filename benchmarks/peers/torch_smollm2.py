@@ -5,9 +5,9 @@
 
 The folder is the one that ours is given too; `python benchmarks/ours_language.py write` makes it.
 
-The same as ours: the weights, float32, two threads. Generation: 16 prompts of 16 tokens, 64 new ones each, with a
-cache, plain sampling at temperature 1, no EOS. LoRA: rank 16, alpha 32 on q, k, v and o; 8 texts of 64
-tokens, the loss of the next token, forward, backward and a step of AdamW (fused, its fastest here).
+The same as ours: the weights, float32, two threads. Generation: 16 prompts of 16 tokens, 64 new ones each,
+with a cache, plain sampling at temperature 1, no EOS. LoRA: rank 16, alpha 32 on q, k, v and o; 8 texts
+of 64 tokens, the loss of the next token, forward, backward and a step of AdamW (fused, its fastest here).
 
 What differs, in torch's favour: no log-probabilities are kept in generation, and no gradient norm is clipped.
 """
@@ -17,9 +17,9 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-import language_task as task  # noqa: E402
-import protocol  # noqa: E402
-import venvs  # noqa: E402
+import language_task as task
+import protocol
+import venvs
 
 if __name__ == "__main__":
     venvs.enter("trl")

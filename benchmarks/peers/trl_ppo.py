@@ -13,11 +13,11 @@ data): 2 steps of 64 samples per iteration instead of 4 of 32. With per_device_t
 accumulation a minibatch of 32 is one short micro-batch, and each is a step; a hook on the optimizer counts
 them and the driver compares.
 
-What differs, in TRL's favour: its generation gives logits, ours the log-probabilities of what was drawn; it takes
-the old log-probabilities from generation (we compute them again with the training forward), clips no gradient
-norm, and has no adaptive KL. Against it: it computes logits at the prompt's
-places too, and collects garbage twice per iteration. Everything optional is off: saving, reports, progress,
-sample tables, gradient checkpointing, bfloat16. The optimizer is the fused one, its fastest here.
+What differs, in TRL's favour: its generation gives logits, ours the log-probabilities of what was drawn; it
+takes the old log-probabilities from generation (we compute them again with the training forward), clips no
+gradient norm, and has no adaptive KL. Against it: it computes logits at the prompt's places too, and
+collects garbage twice per iteration. Everything optional is off: saving, reports, progress, sample tables,
+gradient checkpointing, bfloat16. The optimizer is the fused one, its fastest here.
 """
 
 import sys
@@ -26,9 +26,9 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-import language_task as task  # noqa: E402
-import protocol  # noqa: E402
-import venvs  # noqa: E402
+import language_task as task
+import protocol
+import venvs
 
 if __name__ == "__main__":
     venvs.enter("trl")
@@ -63,7 +63,7 @@ def tokenizer():
     from transformers import PreTrainedTokenizerFast
 
     words = {f"w{each}": each for each in range(PAD)} | {"<pad>": PAD, "<eos>": PAD + 1}
-    names = Tokenizer(models.WordLevel(words, unk_token="w0"))  # noqa: S106
+    names = Tokenizer(models.WordLevel(words, unk_token="w0"))
     return PreTrainedTokenizerFast(
         tokenizer_object=names,
         pad_token="<pad>",
