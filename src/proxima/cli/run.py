@@ -38,7 +38,8 @@ def run_experiment(
         from proxima.experiment.data import generate_for
 
         written = generate_for(loaded)
-        console.print(f"Prices written to {written}", highlight=False, soft_wrap=True)
+        what = "Prices" if written.parent.name == "synthetic" else "Texts"
+        console.print(f"{what} written to {written}", highlight=False, soft_wrap=True)
     display = live_display(console, loaded)
     try:
         summary = run_multiple_experiments(loaded, display=display)
@@ -93,6 +94,10 @@ def run_evaluation(
 def _show(console: Console, summary: dict[str, Any], json: bool, print_summary: Any) -> None:
     if json:
         print(json_module.dumps(summary, indent=2))
+    elif summary.get("domain") == "language":
+        from proxima.cli.language_summary import print_language_summary
+
+        print_language_summary(console, summary)
     else:
         print_summary(console, summary)
     if all(result["stopped"] == "nan" for result in summary["trials"]):

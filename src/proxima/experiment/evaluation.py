@@ -21,7 +21,9 @@ from proxima.train.evaluate import describe
 from proxima.train.program import Recording
 
 # What to do with runs of language models.
-LANGUAGE = "its figures on held-out prompts are in its report, and `proxima generate` samples from it"
+LANGUAGE = (
+    "its figures on held-out prompts are in its report, and `proxima generate` samples from it"
+)
 
 
 def evaluate_reference(
