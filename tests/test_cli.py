@@ -31,6 +31,9 @@ COMMANDS = (
     "generate-data",
     "peek",
     "report",
+    "chat",
+    "generate",
+    "model",
     "dashboard",
     "schema",
 )

@@ -101,17 +101,21 @@ def _answer(
     try:
         if not speaker.chats:
             (said,) = talk.say(speaker, talk.written(speaker, line), 1, seed)
-            _write(console, f"{line}{said.text}")
+            _write(console, f"{line}{_open_ended(said)}")
             return []
         asked = [*turns, {"role": "user", "content": line}]
         said, forgotten = talk.reply(speaker, asked, seed)
     except ProximaError as error:
         _write(console, f"{error}", style="yellow")
         return turns
-    _write(console, said.text)
+    _write(console, _open_ended(said))
     if forgotten:
         _write(console, "(the beginning no longer fits its context)", style="dim")
     return [*asked[forgotten:], {"role": "assistant", "content": said.text}]
+
+
+def _open_ended(said: talk.Said) -> str:
+    return said.text if said.ended else f"{said.text} …"
 
 
 def _lines(console: Console) -> Any:

@@ -77,10 +77,8 @@ def find_model(
     if (folder / "config.json").is_file():
         if before:
             raise ProximaError(f"{reference}: is a model, not a run, so there is none before it")
-        return Found(folder, folder.resolve().name, Manner())
-    if not folder.exists() and folder.suffix == ".gguf":
-        raise ProximaError(f"{reference}: no such file")
-    if folder.suffix == ".gguf":
+        return Found(folder, reference, Manner())
+    if folder.suffix == ".gguf" and folder.is_file():
         raise ProximaError(
             f"{reference}: bring it in first:  proxima model import {reference} --to FOLDER"
         )
