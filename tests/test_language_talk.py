@@ -225,8 +225,7 @@ def test_chat_takes_turns_where_the_model_does(main, lines):
 
 
 def test_a_run_is_asked_in_its_template(home, tmp_path, monkeypatch):
-    scenario = 'domain: language\ndata: {prompt_template: "Say {text}!"}\nsft: {}\nreward_model: {}\nppo: {}\n'
-    write_run(tmp_path, "template", scenario)
+    write_run(tmp_path, "template", LANGUAGE + 'data: {prompt_template: "Say {text}!"}\n')
     monkeypatch.chdir(tmp_path)
     speaker = talk.load(talk.find_model("template"))
     assert talk.written(speaker, "it {all}") == "Say it {all}!"
