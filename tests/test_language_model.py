@@ -10,7 +10,7 @@ from proxima.domains.language.config import NewModelConfig
 from proxima.domains.language.model import (
     REFERENCE,
     fresh_part,
-    new_shape,
+    new_model,
     score_completions,
     score_texts,
     values_before,
@@ -22,7 +22,6 @@ from proxima.nets.transformer import (
     empty_cache,
     hidden_states,
     logits_of,
-    new_decoder,
 )
 
 FAMILIES = list(SHAPES)
@@ -94,7 +93,7 @@ def test_bfloat16_weights_give_float32_log_probs(family):
 
 
 def test_a_new_model_is_nearly_uniform():
-    decoder = new_decoder(jax.random.key(0), new_shape(NewModelConfig(), 3072))
+    decoder = new_model(jax.random.key(0), NewModelConfig(), 3072)
     count = sum(leaf.size for leaf in jax.tree.leaves(decoder))
     assert count == 627_360  # LANGUAGE.md's movie critic
     rows = rows_of([20, 12], 20)

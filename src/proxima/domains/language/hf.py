@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from proxima.core.errors import ProximaError
+from proxima.core.types import PyTree
 from proxima.domains.language.hf_config import (
     decoder_config,
     family_of,
@@ -111,7 +112,7 @@ def load_model(folder: Path, dtype: str = "float32") -> Decoder:
     config, settings = decoder_config(folder), read_settings(folder)
     found = dict(_tensors(folder))
     skeleton = eqx.filter_eval_shape(new_decoder, jax.random.key(0), config, dtype)
-    ours = {name: np.empty(leaf.shape, leaf.dtype) for name, leaf in _leaves(skeleton).items()}
+    ours = {name: np.empty(leaf.shape, leaf.dtype) for name, leaf in leaves_of(skeleton).items()}
     names = _names(family_of(settings, folder / "config.json"))
     bare = not any(name.startswith(names.prefix) for name in found)
     for entry in _entries(config, names, ours):
@@ -136,7 +137,7 @@ def save_model(
         if decoder_config(like) != decoder.config:
             raise ProximaError(f"{like}: its config.json is of another model than the one to save")
     names = _names(family_of(settings, folder / "config.json"))
-    ours = {name: np.asarray(leaf) for name, leaf in _leaves(decoder).items()}
+    ours = {name: np.asarray(leaf) for name, leaf in leaves_of(decoder).items()}
     tensors = {entry.name: _joined(ours, entry) for entry in _entries(decoder.config, names, ours)}
     settings["dtype"] = settings["torch_dtype"] = str(decoder.embedding.dtype)
     try:
@@ -149,11 +150,13 @@ def save_model(
         raise ProximaError(f"{folder}: the model could not be written: {error}") from error
 
 
-def write_tensors(tensors: Mapping[str, np.ndarray], file: Path) -> None:
+def write_tensors(
+    tensors: Mapping[str, np.ndarray], file: Path, notes: Mapping[str, str] | None = None
+) -> None:
     """A safetensors file, whole: a disk that fills up leaves an older one as it was, and is an OSError."""
     half = file.with_name(f"{file.name}.half")
     try:
-        save_file(dict(tensors), half, metadata={"format": "pt"})
+        save_file(dict(tensors), half, metadata={"format": "pt", **(notes or {})})
         half.chmod(0o644)  # the library's files are readable by their owner only
         os.replace(half, file)
     except SafetensorError as error:
@@ -183,9 +186,9 @@ def _names(family: str) -> Names:
     return GPT2 if family == "gpt2" else LLAMA
 
 
-def _leaves(decoder: Decoder) -> dict[str, Any]:
-    """Our arrays (or their shapes) by dotted name."""
-    paths, _ = jax.tree_util.tree_flatten_with_path(decoder)
+def leaves_of(tree: PyTree) -> dict[str, Any]:
+    """The arrays of a tree (or their shapes) by dotted name."""
+    paths, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in paths}
 
 

@@ -12,10 +12,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from proxima.core.distributions import categorical
 from proxima.domains.language.config import NewModelConfig
 from proxima.domains.language.samples import Rows
 from proxima.nets.lora import Adapters, LoraConfig, fresh_adapters, matrices, merge
-from proxima.nets.transformer import Decoder, DecoderConfig, hidden_states, logits_of
+from proxima.nets.transformer import Decoder, DecoderConfig, hidden_states, logits_of, new_decoder
 
 
 class Head(NamedTuple):
@@ -55,6 +56,13 @@ def new_shape(config: NewModelConfig, vocabulary: int) -> DecoderConfig:
         inner=config.inner,
         context=config.context,
     )
+
+
+def new_model(
+    key: Array, config: NewModelConfig, vocabulary: int, dtype: str = "float32"
+) -> Decoder:
+    """A decoder with random weights for a tokenizer of so many tokens."""
+    return new_decoder(key, new_shape(config, vocabulary), dtype)
 
 
 def fresh_part(key: Array, base: Decoder, lora: LoraConfig | None, head: bool = False) -> Part:
@@ -99,9 +107,8 @@ def score_completions(
     """Log-probabilities and entropies of the tokens of completions, float32, 0 on pads."""
     before = _before(places(base, part, joined(prompts, completions), checkpoint), completions)
     logits = logits_of(base if part.decoder is None else part.decoder, before) / temperature
-    log_probs = jax.nn.log_softmax(logits)
-    chosen = jnp.take_along_axis(log_probs, completions.ids[..., None], axis=-1)[..., 0]
-    entropies = -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)
+    distribution = categorical(logits)
+    chosen, entropies = distribution.log_prob(completions.ids), distribution.entropy()
     return Scored(
         jnp.where(completions.mask, chosen, 0.0), jnp.where(completions.mask, entropies, 0.0)
     )
