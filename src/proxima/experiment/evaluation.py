@@ -95,9 +95,14 @@ def compare_references(
 
 def _load_run(files: RunFiles) -> comparison.Run:
     summary = read_json(files.summary)
+    if summary.get("domain") == "language":
+        if "aggregate" not in summary:
+            raise ProximaError(f"{files.root}: has no ppo stage, so there is no reward to compare")
+        where, key = "ppo/metrics.jsonl", "eval/reward"
+    else:
+        where, key = "metrics.jsonl", "eval/return_mean"
     curves = [
-        plots.series(read_rows(files.trial(k) / "metrics.jsonl"), "eval/return_mean")
-        for k in range(len(summary["trials"]))
+        plots.series(read_rows(files.trial(k) / where), key) for k in range(len(summary["trials"]))
     ]
     return comparison.Run(summary["scenario"], curves, summary["trials"])
 

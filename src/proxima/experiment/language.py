@@ -18,16 +18,13 @@ from proxima.experiment.files import RunFiles, create_run, read_json
 from proxima.experiment.language_finish import finish_ppo, finish_run, finish_trial
 from proxima.experiment.language_parts import (
     Material,
-    calibrate,
     check_texts,
     first_model,
     new_info,
-    policy_of,
     ppo_parts,
     prepare,
     prepare_host,
     reference_of,
-    reward_part_of,
     reward_stage_of,
     save_reference,
     save_reward,
@@ -109,8 +106,7 @@ def _run_reward_model(place: Place, material: Material, seed: int) -> None:
         stage = reward_stage_of(scenario, material, base, seed)
     state = drive(place, stage)
     with timed(place.run.clock, "finish"):
-        model = calibrate(scenario, material, base, reward_part_of(state), seed)
-        save_reward(place.directory, material, model)
+        model = save_reward(place.directory, scenario, material, base, state.part, seed)
         finish_stage(place, {"calibration": {"mean": float(model.mean), "std": float(model.std)}})
 
 
@@ -121,7 +117,7 @@ def _run_ppo(place: Place, material: Material, seed: int) -> None:
         parts = ppo_parts(scenario, material, base, place.directory.parent, seed)
     state = drive(place, parts.stage, lambda rows: _look(place, rows))
     with timed(place.run.clock, "finish"):
-        finish_ppo(place, material, parts, policy_of(state))
+        finish_ppo(place, material, parts, state)
 
 
 STAGES = {"sft": _run_sft, "reward_model": _run_reward_model, "ppo": _run_ppo}

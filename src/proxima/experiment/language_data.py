@@ -9,7 +9,7 @@ SMOLLM2 = Path("data/models/smollm2")
 
 
 def obtain(scenario: LanguageScenario, root: Path = Path()) -> Path:
-    """Writes the scenario's texts, and the model if it is one that we know how to obtain; where the texts are.
+    """Writes the scenario's texts, and its model if we know where that comes from; where the texts are.
 
     What is there already stays: texts and weights do not change.
     """

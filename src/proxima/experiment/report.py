@@ -20,7 +20,18 @@ def report_reference(
     reference: str, out: Path | None = None, output_directory: str = "logs"
 ) -> Path:
     """Write the page of an experiment's latest run, or of a run, and say where it is."""
-    return write_report(find_run(reference, output_directory), out)
+    files = find_run(reference, output_directory)
+    if parse(files.scenario.read_text(), str(files.scenario)).get("domain") == "language":
+        from proxima.experiment.language_finish import write_page
+
+        return write_page(files, trial_in(reference), out)
+    return write_report(files, out)
+
+
+def trial_in(reference: str) -> int:
+    """The trial whose directory a reference names; the first where it names none."""
+    name = Path(reference).name
+    return int(name.removeprefix("trial_")) if name.startswith("trial_") else 0
 
 
 def write_report(files: RunFiles, out: Path | None = None) -> Path:

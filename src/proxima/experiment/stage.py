@@ -29,7 +29,6 @@ from proxima.train import checkpoint
 from proxima.train.memory import memory_metrics
 from proxima.train.stages import StageObserver, StageReport, on_devices, train_stage
 
-
 ENDED = "ended.json"
 
 
