@@ -1,0 +1,273 @@
+"""A reward model: one number for a text, learnt from which of two texts people prefer.
+
+    P(a is preferred to b) = σ(r(a) − r(b))                 (Bradley & Terry 1952)
+    loss = −log σ(r(chosen) − r(rejected)), mean over the pairs
+
+r is what a head makes of the features at a text's last token, the EOS of a text that ended. Pairs are given,
+or drawn anew for every update from rated texts: any two whose ratings differ by more than a gap. r is known
+up to a shift; `calibrated` shifts and scales it to mean 0 and deviation 1 on what the reference writes.
+Saved, it is a Hugging Face folder with its own tokenizer and a head beside it.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from proxima.core.errors import ProximaError
+from proxima.core.stage import Stage
+from proxima.domains.language.batches import Place, drawn, filled, in_batches, with_eos
+from proxima.domains.language.config import RewardModelConfig
+from proxima.domains.language.hf import load_model, save_model
+from proxima.domains.language.model import Part, fresh_part, merged_decoder, score_texts
+from proxima.domains.language.optimizers import Numbers, adamw_step, first_adam, numbers, one_cycle
+from proxima.domains.language.part_files import load_part, save_part
+from proxima.domains.language.samples import Rows
+from proxima.domains.language.tokenizer import Ids, Tokenizer, load_tokenizer, unpadded
+from proxima.nets.lora import LoraConfig
+from proxima.nets.transformer import Decoder
+
+SCORED_AT_ONCE = 64  # texts
+LEAST_DEVIATION = 1e-6
+HEAD, MEASURED = "reward_head.safetensors", "reward_model.json"
+
+
+class Pairs(NamedTuple):
+    """Texts as ids, side by side: the first of each pair is preferred."""
+
+    chosen: Sequence[Ids]
+    rejected: Sequence[Ids]
+
+
+# number of the update, number of pairs → the pairs of that update
+PairSource = Callable[[int, int], Pairs]
+
+
+class RewardState(NamedTuple):
+    """What is learnt, and Adam's moments of it."""
+
+    part: Part
+    optimizer: optax.OptState
+
+
+class Told(NamedTuple):
+    """What a step is given and does not change."""
+
+    base: Decoder
+    pairs: Rows  # (2B, T): first all chosen, then all rejected; rows of pads where there is no pair
+    numbers: Numbers
+
+
+class RewardModel(NamedTuple):
+    """Scores of texts with mean 0 and deviation 1 on what the reference writes."""
+
+    base: Decoder
+    part: Part
+    mean: Array  # () of the head's numbers
+    std: Array  # ()
+
+
+def rated_pairs(
+    texts: Sequence[Ids], ratings: Sequence[float], gap: float, seed: int
+) -> PairSource:
+    """Fresh random pairs for every update, uniformly of all whose ratings differ by more than `gap`."""
+    return lambda n, count: make_pairs(texts, ratings, gap, count, (seed, n))
+
+
+def given_pairs(pairs: Pairs, seed: int) -> PairSource:
+    """Every pair once per epoch, in a new order each."""
+    if not len(pairs.chosen):
+        raise ProximaError("reward_model: there are no training pairs; bring some")
+
+    def source(n: int, count: int) -> Pairs:
+        chosen = drawn(len(pairs.chosen), count, seed, n)
+        return Pairs([pairs.chosen[i] for i in chosen], [pairs.rejected[i] for i in chosen])
+
+    return source
+
+
+def make_pairs(
+    texts: Sequence[Ids],
+    ratings: Sequence[float],
+    gap: float,
+    count: int,
+    seed: int | Sequence[int],
+) -> Pairs:
+    """`count` random pairs of texts whose ratings differ by more than `gap`, the better rated first."""
+    rated = np.asarray(ratings, np.float64)
+    ascending = np.argsort(rated, kind="stable")
+    # of the text at place i in this order, so many texts are worse by more than the gap: those before
+    worse = np.searchsorted(rated[ascending], rated[ascending] - gap, side="left")
+    if not worse.any():
+        spread = f"{np.ptp(rated):g}" if len(rated) else "no text at all"
+        raise ProximaError(
+            f"reward_model.rating_gap: {gap:g}, and no two ratings differ by more (at most {spread}); "
+            "set a smaller one"
+        )
+    random = np.random.default_rng(seed)
+    until = np.cumsum(worse)
+    places = np.searchsorted(until, random.integers(0, until[-1], count), side="right")
+    others = random.integers(0, worse[places])
+    better, lesser = ascending[places], ascending[others]
+    return Pairs([texts[i] for i in better], [texts[i] for i in lesser])
+
+
+def reward_stage(
+    config: RewardModelConfig,
+    base: Decoder,
+    lora: LoraConfig | None,
+    train: PairSource,
+    held_out: Pairs,
+    eos_id: int,
+    seed: int,
+    checkpoint: bool = False,
+    place: Place = lambda rows: rows,
+) -> Stage:
+    """The stage over pairs of texts without EOS; the trunk starts as `base`, the head at 0."""
+    longest = base.config.context
+    if not len(held_out.chosen):
+        raise ProximaError("reward_model: there are no held-out pairs; bring some")
+    unique, first, second = _unique(held_out, eos_id, longest)
+
+    def init() -> RewardState:
+        part = fresh_part(jax.random.key(seed), base, lora, head=True)
+        return RewardState(part, first_adam(part))
+
+    def update(state: RewardState, n: int) -> tuple[RewardState, dict[str, float]]:
+        rows = side_by_side(train(n, config.batch_size), config.batch_size, eos_id, longest)
+        rate = one_cycle(n, config.updates, config.learning_rate)
+        told = Told(base, place(rows), numbers(rate, config.weight_decay, config.max_grad_norm))
+        state, metrics = reward_step(told, state, checkpoint)
+        found = {name: float(value) for name, value in jax.device_get(metrics).items()}
+        return state, found | {"train/learning_rate": rate}
+
+    def evaluate(state: RewardState) -> dict[str, float]:
+        scored = text_scores(base, state.part, unique, place)
+        margins = scored[first] - scored[second]
+        losses = np.logaddexp(0.0, -margins)
+        # a tie is a guess: half right
+        right = np.mean(margins > 0) + 0.5 * np.mean(margins == 0)
+        return {"eval/accuracy": float(right), "eval/loss": float(np.mean(losses))}
+
+    return Stage(config.updates, init, update, evaluate, config.evaluate_every)
+
+
+def reward_part(state: RewardState) -> Part:
+    """The trained part: trunk or adapters, and the head."""
+    return state.part
+
+
+def side_by_side(pairs: Pairs, count: int, eos_id: int, longest: int) -> Rows:
+    """The texts of `count` pairs with their EOS, chosen first; all pads where there are fewer pairs."""
+    missing: list[Ids] = [[]] * (count - len(pairs.chosen))
+    chosen, rejected = (with_eos(each, eos_id, longest) for each in pairs)
+    return filled([*chosen, *missing, *rejected, *missing], 2 * count, longest)
+
+
+def preference_losses(
+    base: Decoder, part: Part, rows: Rows, checkpoint: bool = False
+) -> tuple[Array, Array, Array]:
+    """−log σ(r(chosen) − r(rejected)) of each pair (B,), the differences, and which pairs count."""
+    chosen, rejected = jnp.split(score_texts(base, part, rows, checkpoint), 2)
+    margins = chosen - rejected
+    valid = jnp.any(rows.mask[: len(margins)], axis=1)
+    return jax.nn.softplus(-margins), margins, valid
+
+
+def mean_loss(part: Part, base: Decoder, rows: Rows, checkpoint: bool) -> tuple[Array, Array]:
+    """The loss of a batch, and how many of its pairs are put in the right order."""
+    losses, margins, valid = preference_losses(base, part, rows, checkpoint)
+    return jnp.mean(losses, where=valid), jnp.mean(margins > 0, where=valid)
+
+
+@eqx.filter_jit(donate="all-except-first")
+def reward_step(
+    told: Told, state: RewardState, checkpoint: bool
+) -> tuple[RewardState, dict[str, Array]]:
+    """One optimizer step; the old state is given up."""
+    grad = jax.value_and_grad(mean_loss, has_aux=True)
+    (loss, accuracy), gradient = grad(state.part, told.base, told.pairs, checkpoint)
+    part, optimizer, norm = adamw_step(state.part, gradient, state.optimizer, told.numbers)
+    metrics = {"loss/reward_model": loss, "train/accuracy": accuracy, "train/grad_norm": norm}
+    return RewardState(part, optimizer), metrics
+
+
+def text_scores(
+    base: Decoder, part: Part, texts: Sequence[Ids], place: Place = lambda rows: rows
+) -> np.ndarray:
+    """The head's number for each text as it is, (number,), float64."""
+    scored = np.zeros(len(texts))
+    for chosen, rows in in_batches(texts, SCORED_AT_ONCE, base.config.context):
+        scored[chosen] = np.asarray(_compiled_scores(base, part, place(rows)))[: len(chosen)]
+    return scored
+
+
+def calibrated(
+    base: Decoder, part: Part, rows: Rows, place: Place = lambda rows: rows
+) -> RewardModel:
+    """The part as a reward model whose scores have mean 0 and deviation 1 on the given texts."""
+    scored = text_scores(base, part, unpadded(rows), place)
+    # a model that says the same of all texts is left as it is: there is nothing to scale
+    deviation = scored.std() if scored.std() > LEAST_DEVIATION else 1.0
+    return RewardModel(base, part, jnp.float32(scored.mean()), jnp.float32(deviation))
+
+
+def scores(model: RewardModel, rows: Rows) -> Array:
+    """The normalised scores of texts in the model's own ids, (B,)."""
+    return (score_texts(model.base, model.part, rows) - model.mean) / model.std
+
+
+def save_reward_model(
+    model: RewardModel, tokenizer: Tokenizer, folder: Path, like: Path | None = None
+) -> None:
+    """Writes a Hugging Face folder, adapters worked in, with the head, mean and deviation beside it.
+
+    `like` is the folder of the model it comes from; without one it is written as a Llama.
+    """
+    save_model(merged_decoder(model.base, model.part), folder, like)
+    tokenizer.save(folder)
+    save_part(Part(head=model.part.head), folder / HEAD)
+    measured = {"mean": float(model.mean), "std": float(model.std)}
+    try:
+        (folder / MEASURED).write_text(json.dumps(measured) + "\n")
+    except OSError as failure:
+        raise ProximaError(
+            f"{folder / MEASURED}: cannot write there ({failure.strerror or failure})"
+        ) from failure
+
+
+def load_reward_model(folder: Path, dtype: str = "float32") -> tuple[RewardModel, Tokenizer]:
+    """A saved reward model and the tokenizer that it reads in."""
+    try:
+        measured = json.loads((folder / MEASURED).read_text())
+        mean, std = (jnp.float32(measured[name]) for name in ("mean", "std"))
+    except (OSError, ValueError, KeyError, TypeError) as failure:
+        raise ProximaError(
+            f"{folder}: is not a saved reward model ({MEASURED}: {failure}); reward.path names a folder "
+            "that a reward_model stage wrote"
+        ) from failure
+    base = load_model(folder, dtype)
+    return RewardModel(base, load_part(folder / HEAD, base), mean, std), load_tokenizer(folder)
+
+
+@eqx.filter_jit
+def _compiled_scores(base: Decoder, part: Part, rows: Rows) -> Array:
+    return score_texts(base, part, rows)
+
+
+def _unique(
+    pairs: Pairs, eos_id: int, longest: int
+) -> tuple[list[tuple[int, ...]], np.ndarray, np.ndarray]:
+    """The different texts of pairs with their EOS, and where each pair's two are among them."""
+    chosen, rejected = (map(tuple, with_eos(each, eos_id, longest)) for each in pairs)
+    index: dict[tuple[int, ...], int] = {}
+    first = np.array([index.setdefault(ids, len(index)) for ids in chosen])
+    second = np.array([index.setdefault(ids, len(index)) for ids in rejected])
+    return list(index), first, second

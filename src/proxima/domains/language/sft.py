@@ -1,0 +1,141 @@
+"""Supervised fine-tuning: the part learns to continue the texts as they go on.
+
+    for each batch of texts, each followed by an EOS:
+        loss = Σ over its tokens of −log P(token | those before it) ÷ their number
+        one AdamW step on the gradient, its norm clipped, at a one-cycle learning rate
+
+Without LoRA all weights learn, with it the adapters alone. Which texts are in batch n follows from the
+seed and n, so that a stage goes on after an interruption exactly as it would have. Left out on purpose:
+packing several texts into a row, and a loss on answers only.
+"""
+
+from collections.abc import Sequence
+from math import exp
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from proxima.core.errors import ProximaError
+from proxima.core.stage import Stage
+from proxima.domains.language.batches import Place, drawn, filled, in_batches, with_eos
+from proxima.domains.language.config import SFTConfig
+from proxima.domains.language.model import Part, fresh_part, merged_decoder, places
+from proxima.domains.language.optimizers import (
+    Numbers,
+    adamw_step,
+    first_adam,
+    numbers,
+    one_cycle,
+)
+from proxima.domains.language.samples import Rows
+from proxima.domains.language.tokenizer import Ids
+from proxima.nets.lora import LoraConfig
+from proxima.nets.transformer import Decoder, logits_of
+
+
+class SFTState(NamedTuple):
+    """What is learnt, and Adam's moments of it."""
+
+    part: Part
+    optimizer: optax.OptState
+
+
+class Told(NamedTuple):
+    """What a step is given and does not change."""
+
+    base: Decoder
+    rows: Rows
+    numbers: Numbers
+
+
+def sft_stage(
+    config: SFTConfig,
+    base: Decoder,
+    lora: LoraConfig | None,
+    train: Sequence[Ids],
+    held_out: Sequence[Ids],
+    eos_id: int,
+    seed: int,
+    checkpoint: bool = False,
+    place: Place = lambda rows: rows,
+) -> Stage:
+    """The stage over texts as ids, without EOS; `checkpoint` spares memory inside layers."""
+    longest = min(config.max_tokens or base.config.context, base.config.context)
+    texts, others = (with_eos(each, eos_id, longest) for each in (train, held_out))
+    for name, lists in (("training", texts), ("held-out", others)):
+        if not any(len(ids) > 1 for ids in lists):
+            raise ProximaError(f"sft: there is no {name} text of at least one token; bring some")
+    batches = -(-len(texts) // config.batch_size)
+    updates = config.epochs * batches
+
+    def init() -> SFTState:
+        part = fresh_part(jax.random.key(seed), base, lora, head=False)
+        return SFTState(part, first_adam(part))
+
+    def update(state: SFTState, n: int) -> tuple[SFTState, dict[str, float]]:
+        chosen = drawn(len(texts), config.batch_size, seed, n)
+        rows = place(filled([texts[i] for i in chosen], config.batch_size, longest))
+        rate = one_cycle(n, updates, config.learning_rate)
+        told = Told(base, rows, numbers(rate, config.weight_decay, config.max_grad_norm))
+        state, metrics = sft_step(told, state, checkpoint)
+        found = {name: float(value) for name, value in jax.device_get(metrics).items()}
+        return state, found | {"train/learning_rate": rate}
+
+    def evaluate(state: SFTState) -> dict[str, float]:
+        total = count = 0.0
+        for _, rows in in_batches(others, config.batch_size, longest):
+            sums = np.asarray(loss_sums(base, state.part, place(rows)), np.float64)
+            total, count = total + sums[0], count + sums[1]
+        loss = float(total / count)
+        return {"eval/loss": loss, "eval/perplexity": exp(min(loss, 700.0))}
+
+    return Stage(updates, init, update, evaluate, config.evaluate_every)
+
+
+def tuned(base: Decoder, state: SFTState) -> Decoder:
+    """The fine-tuned model, adapters worked in."""
+    return merged_decoder(base, state.part)
+
+
+def token_losses(
+    base: Decoder, part: Part, rows: Rows, checkpoint: bool = False
+) -> tuple[Array, Array]:
+    """−log P of each token but the first given those before it, (B, T − 1), and which of them count."""
+    before = Rows(rows.ids[:, :-1], rows.mask[:, :-1])
+    h = places(base, part, before, checkpoint)
+    logits = logits_of(base if part.decoder is None else part.decoder, h)
+    targets = rows.ids[:, 1:]
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+    valid = rows.mask[:, 1:] & before.mask
+    return jnp.where(valid, losses, 0.0), valid
+
+
+def mean_loss(
+    part: Part, base: Decoder, rows: Rows, checkpoint: bool = False
+) -> tuple[Array, Array]:
+    """The loss of a batch, and the number of tokens it is the mean of."""
+    losses, valid = token_losses(base, part, rows, checkpoint)
+    count = jnp.sum(valid)
+    return jnp.sum(losses) / jnp.maximum(count, 1), count
+
+
+@eqx.filter_jit(donate="all-except-first")
+def sft_step(told: Told, state: SFTState, checkpoint: bool) -> tuple[SFTState, dict[str, Array]]:
+    """One optimizer step; the old state is given up."""
+    grad = jax.value_and_grad(mean_loss, has_aux=True)
+    (loss, count), gradient = grad(state.part, told.base, told.rows, checkpoint)
+    part, optimizer, norm = adamw_step(state.part, gradient, state.optimizer, told.numbers)
+    metrics = {"loss/sft": loss, "train/grad_norm": norm, "train/tokens": count}
+    return SFTState(part, optimizer), metrics
+
+
+@eqx.filter_jit
+def loss_sums(base: Decoder, part: Part, rows: Rows) -> Array:
+    """The sum of the losses of the rows' tokens and their number, (2,)."""
+    losses, valid = token_losses(base, part, rows)
+    return jnp.stack([jnp.sum(losses), jnp.sum(valid).astype(jnp.float32)])
