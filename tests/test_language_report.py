@@ -9,8 +9,16 @@ from PIL import Image
 
 from proxima.core.errors import ProximaError
 from proxima.report import html
-from proxima.report.language import PERFORMANCE, performance, performance_figure, stage
+from proxima.report.language import (
+    PERFORMANCE,
+    performance,
+    performance_figure,
+    stage,
+    trials_figure,
+)
+from proxima.report.language_page import LanguageRunData, language_report
 from proxima.report.samples import SamplesData, gains, samples_page, write_samples_page
+from proxima.report.style import save
 
 EVIL = """<script>alert("x")</script> & 'so on' \x00 \ud83d"""
 
@@ -180,3 +188,78 @@ def test_only_what_was_recorded_has_a_panel():
 def test_pictures_of_next_to_nothing(tmp_path, rows):
     performance(tmp_path / "performance.png", rows)
     stage(tmp_path / "stage.png", rows, "SFT")
+
+
+def middle(value, spread: float | None = 0.1):
+    low, high = (None, None) if spread is None else (value - spread, value + spread)
+    return {"iqm": value, "low": low, "high": high, "n": 1 if spread is None else 3, "failed": 0}
+
+
+def run_data(trials=3, **changes):
+    spread = 0.1 if trials > 1 else None
+    figures = {
+        name: {"before": middle(0.25, spread), "after": middle(1.5, spread)}
+        for name in ("sft/loss", "reward_model/accuracy", "ppo/reward", "ppo/judge", "ppo/kl")
+    }
+    gain = {"before": 0.0, "after": 1.0, "gain": 1.0, "low": 0.5, "high": 1.5}
+    gains = dict.fromkeys(("reward", "judge", "kl", "ended"), gain)
+    alarm = {"kind": "kl", "text": "KL is over.", "step": 10}
+    ppo = {"updates": 20, "gains": gains, "alarms": [alarm], "training_seconds": 12.0}
+    results = [
+        {"trial": k, "seed": 7 + k, "stopped": "budget", "stages": {"sft": {}, "ppo": ppo}}
+        for k in range(trials)
+    ]
+    summary = {
+        "scenario": "critic",
+        "run_id": "20260101-000000-abcd",
+        "trials": results,
+        "figures": figures,
+        "alarms": [alarm | {"trial": k, "step": 10 + k} for k in range(trials)],
+    }
+    info = {"started": "2026-01-01T00:00:00+00:00", "versions": {"jax": "1"}, "mlflow_run_id": None}
+    samples = [sample([token(" good"), token("<eos>")])]
+    made = LanguageRunData(
+        summary, info, "what", "a: 1", [metrics()] * trials, samples, 1, 10.0, "logs/critic", ""
+    )
+    return made._replace(**changes)
+
+
+def test_report_of_a_run():
+    reader = read(language_report(run_data()))
+    assert "the reward went from 0.25 to 1.50 [1.40, 1.60]" in reader.words
+    assert "over 3 trials" in reader.words
+    assert "Since update 10: (trials 0, 1, 2) KL is over." in reader.words
+    assert reader.words.count("KL is over.") == 1
+    assert "+1.00 [0.50, 1.50]" in reader.words and "The film is good" in reader.words
+    assert "150 %" in reader.words  # an accuracy, in per cent
+    assert "proxima generate 20260101-000000-abcd --prompt" in reader.words
+
+
+def test_report_of_one_trial_has_no_intervals():
+    words = read(language_report(run_data(1))).words
+    assert "0.25 to 1.50 and" in words and "over 1 trial" not in words
+
+
+def test_report_escapes_everything():
+    row = sample([token(EVIL)], prompt=EVIL)
+    page = language_report(run_data(description=EVIL, scenario_text=EVIL, samples=[row], root=EVIL))
+    assert "script" not in {name for name, _ in read(page).seen} and "alert" in page
+
+
+def test_report_of_a_run_without_ppo():
+    run = run_data(1, metrics=[[]], samples=[])
+    summary = {
+        **run.summary,
+        "figures": {"sft/loss": {"before": middle(5.0), "after": middle(4.0)}},
+    }
+    summary["trials"] = [{"trial": 0, "seed": 0, "stopped": "budget", "stages": {"sft": {}}}]
+    summary["alarms"] = []
+    words = read(language_report(run._replace(summary=summary))).words
+    assert "no PPO" in words and "Supervised fine-tuning: loss" in words
+
+
+def test_trials_are_drawn_with_their_mean(tmp_path):
+    figure = trials_figure([metrics(), metrics()[:11]], 10.0)
+    assert "Thick: their mean" in words_of(figure)[0]
+    save(figure, tmp_path / "trials.png")
+    save(trials_figure([[]]), tmp_path / "nothing.png")

@@ -4,7 +4,7 @@ Rows are those of metrics.jsonl: `step` is the number of updates done, the rest 
 """
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,13 +92,52 @@ def performance_figure(
     words = ["Thick, with dots: held-out prompts, and twice their standard error."]
     if any(len(series(rows, key)[0]) for panel in PERFORMANCE for key in panel.keys[:-1]):
         words.append("Thin: training.")
-    if budget is not None:
-        words.append("Dashes across: the KL budget.")
+    words += _budget_words(budget)
     if alarms:
         began = (f"{ALARMS.get(kind, kind)} at update {step}" for kind, step in alarms.items())
         words.append(f"Upright dashes: alarms ({'; '.join(began)}).")
+
+    def draw(figure: Any, box: Box, x: Scale, panel: Panel) -> None:
+        _one_trial(figure, box, x, rows, panel, budget if "kl" in panel.alarms else None)
+        for step in (step for kind, step in alarms.items() if kind in panel.alarms):
+            _upright(figure, box, x, step)
+
     shown = [panel for panel in PERFORMANCE if any(len(series(rows, k)[0]) for k in panel.keys)]
-    return _grid(rows, shown, alarms, budget, title, " ".join(words), width)
+    return _grid(shown, _last([rows]), draw, title, " ".join(words), width)
+
+
+def trials_figure(
+    trials: Sequence[Rows], budget: float | None = None, title: str = "", width: float = WIDTH
+) -> Any:
+    """The held-out figures of several trials over updates, thin, and their mean, thick."""
+    many = len(trials) > 1
+    words = ["Thin: the trials, on held-out prompts. Thick: their mean."] if many else []
+    words += _budget_words(budget)
+
+    def draw(figure: Any, box: Box, x: Scale, panel: Panel) -> None:
+        lines = [series(rows, panel.keys[-1]) for rows in trials]
+        lines = [line for line in lines if len(line[0])]
+        mine = budget if "kl" in panel.alarms else None
+        y = _scale([values for _, values in lines], panel, mine)
+        rule(figure, box, x, y, panel.title, 8)
+        _across(figure, (box, x, y), mine)
+        for steps, values in lines:
+            across, up = inches(box, x, y, steps, values)
+            colour, thick = (SKY, 1.0) if many else (BLUE, 1.9)
+            stroke(figure, across, up, color=colour, linewidth=thick)
+        # a trial that stopped early is no longer part of the mean, rather than standing still in it
+        known = sorted({step for steps, _ in lines for step in steps})
+        mean = [np.mean([v[list(s).index(at)] for s, v in lines if at in s]) for at in known]
+        if many:
+            across, up = inches(box, x, y, known, mean)
+            stroke(figure, across, up, color=BLUE, linewidth=1.9, marker="o", markersize=3.2)
+
+    shown = [
+        panel
+        for panel in PERFORMANCE
+        if any(len(series(rows, panel.keys[-1])[0]) for rows in trials)
+    ]
+    return _grid(shown, _last(trials), draw, title, " ".join(words), width)
 
 
 def stage(path: str | Path, rows: Rows, title: str) -> None:
@@ -114,21 +153,34 @@ def stage(path: str | Path, rows: Rows, title: str) -> None:
         keys.sort(key=lambda key: -order.get(key.partition("/")[0], len(order)))
         if keys:
             panels.append(Panel(name.replace("_", " "), tuple(keys)))
+
+    def draw(figure: Any, box: Box, x: Scale, panel: Panel) -> None:
+        _one_trial(figure, box, x, rows, panel, None)
+
     words = "Thick, with dots: held-out. Thin: training."
-    save(_grid(rows, panels, {}, None, title, words, WIDTH), path)
+    save(_grid(panels, _last([rows]), draw, title, words, WIDTH), path)
+
+
+def _budget_words(budget: float | None) -> list[str]:
+    return [] if budget is None else ["Dashes across: the KL budget."]
+
+
+def _last(trials: Sequence[Rows]) -> float:
+    return max((row["step"] for rows in trials for row in rows), default=1) or 1
 
 
 def _grid(
-    rows: Rows,
     panels: Sequence[Panel],
-    alarms: Mapping[str, int],
-    budget: float | None,
+    last: float,
+    draw: Callable[[Any, Box, Scale, Panel], None],
     title: str,
     words: str,
     width: float,
 ) -> Any:
+    """Panels in rows over one scale of updates up to the last, each drawn into its box; words below."""
     columns = 3 if width >= WIDTH else 2
     lines = max(1, -(-len(panels) // columns))
+    words = words if panels else "Nothing was recorded."
     told = textwrap.wrap(words, round(112 * width / WIDTH))
     below = 0.62 + 0.16 * len(told)
     top = 0.62 if title else 0.3
@@ -136,36 +188,44 @@ def _grid(
     caption(figure, "\n".join(told))
     write(figure, 0.12, figure.get_figheight() - 0.26, title, 12)
     wide = (width - SIDE - RIGHT - GAP * (columns - 1)) / columns
-    last = max((row["step"] for row in rows), default=1) or 1
     x = steps_scale(1.03 * last, most=4.5 if columns == 3 else 3.5)
     for place, panel in enumerate(panels):
         line, column = divmod(place, columns)
         bottom = below + (lines - 1 - line) * (TALL + BETWEEN)
         box = Box(SIDE + column * (wide + GAP), bottom, wide, TALL)
         over = place + columns < len(panels)  # the panel below has the same steps
-        names = x._replace(names=()) if over else x
-        _panel(figure, box, names, rows, panel, budget if "kl" in panel.alarms else None)
-        for step in (step for kind, step in alarms.items() if kind in panel.alarms):
-            _upright(figure, box, x, step)
+        draw(figure, box, x._replace(names=()) if over else x, panel)
         if not over:
             write(figure, box.left + wide / 2, bottom - 0.2, "updates", 8, ha="center", va="top")
     return figure
 
 
-def _panel(figure: Any, box: Box, x: Scale, rows: Rows, panel: Panel, budget: float | None) -> None:
+def _one_trial(
+    figure: Any, box: Box, x: Scale, rows: Rows, panel: Panel, budget: float | None
+) -> None:
     drawn = [(key, *series(rows, key)) for key in panel.keys]
     reach = [each for key, _, values in drawn for each in (values, *_edges(rows, key))]
-    reach.append(np.array([] if budget is None else [0.0, budget]))
-    y = scale(*span(np.concatenate(reach)), most=5)
-    if panel.share:
-        y = y._replace(names=[f"{100 * place:.3g} %" for place in y.places])
+    y = _scale(reach, panel, budget)
     rule(figure, box, x, y, panel.title, 8)
-    if budget is not None:
-        across, up = inches(box, x, y, [x.low, x.high], [budget, budget])
-        stroke(figure, across, up, color=INK, linewidth=1.0, linestyle=(0, (5, 3)))
+    _across(figure, (box, x, y), budget)
     for key, steps, values in drawn:
         if len(steps):
             _line(figure, (box, x, y), key, steps, values, _edges(rows, key))
+
+
+def _scale(reach: Sequence[NDArray[np.float64]], panel: Panel, budget: float | None) -> Scale:
+    with_budget = [*reach, np.array([] if budget is None else [0.0, budget])]
+    y = scale(*span(np.concatenate(with_budget)), most=5)
+    if not panel.share:
+        return y
+    return y._replace(names=[f"{100 * place:.3g} %" for place in y.places])
+
+
+def _across(figure: Any, place: tuple[Box, Scale, Scale], height: float | None) -> None:
+    if height is not None:
+        x = place[1]
+        across, up = inches(*place, [x.low, x.high], [height, height])
+        stroke(figure, across, up, color=INK, linewidth=1.0, linestyle=(0, (5, 3)))
 
 
 def _edges(rows: Rows, key: str) -> list[NDArray[np.float64]]:

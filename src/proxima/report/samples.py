@@ -66,14 +66,14 @@ def samples_page(data: SamplesData) -> str:
             tag("p.about", *[part for one in data.about for part in (" · ", tag("span", one))][1:]),
         ),
         tag("p.result", *_sentence(found)),
-        *_alarms(data.alarms),
+        *alarm_box(data.alarms),
     ]
     if data.metrics:
         parts.append(section("Performance over updates", _curves(data)))
     if found:
         parts.append(section("Before and after", *_comparison(found)))
     if data.samples:
-        parts.append(section("Samples", *_samples(data.samples)))
+        parts.append(section("Samples", *sample_parts(data.samples)))
     return document(f"{data.title} · samples", *parts, style=style)
 
 
@@ -134,13 +134,14 @@ def _sentence(found: Mapping[str, Mapping[str, Any]]) -> list[Content]:
     if "ended" in found:
         ended = found["ended"]
         said.append(
-            f" {_share(ended['after'])} of its completions end by themselves, "
-            f"{_share(ended['before'])} did before."
+            f" {share(ended['after'])} of its completions end by themselves, "
+            f"{share(ended['before'])} did before."
         )
     return said
 
 
-def _alarms(alarms: Sequence[Mapping[str, Any]]) -> list[Content]:
+def alarm_box(alarms: Sequence[Mapping[str, Any]]) -> list[Content]:
+    """What a reader must know before believing the rest; nothing where no alarm sounded."""
     if not alarms:
         return []
     items = (tag("li", f"Since update {each['step']}: {each['text']}") for each in alarms)
@@ -160,7 +161,7 @@ def _comparison(found: Mapping[str, Mapping[str, Any]]) -> list[Content]:
     rows = []
     for name, words in NAMES.items():
         if name in found:
-            write = _share if name == "ended" else number
+            write = share if name == "ended" else number
             each = found[name]
             rows.append([words, write(each["before"]), write(each["after"]), *_gain(each, write)])
     head = ["Mean over prompts", "Before", "After", "Difference", "95 % interval"]
@@ -171,7 +172,8 @@ def _comparison(found: Mapping[str, Mapping[str, Any]]) -> list[Content]:
     return [table(head, rows), tag("p.note", note)]
 
 
-def _samples(samples: Sequence[Mapping[str, Any]]) -> list[Content]:
+def sample_parts(samples: Sequence[Mapping[str, Any]]) -> list[Content]:
+    """The samples with the switch of their colours above them."""
     tokens = [token for row in samples for token in row["after"]["tokens"]]
     deepest = {
         name: _deepest([token.get(name) for token in tokens]) for name in ("kl", "advantage")
@@ -293,7 +295,8 @@ def _signed(value: float, write: Any) -> str:
     return write(value) if value < 0 else f"+{write(value)}"
 
 
-def _share(value: float) -> str:
+def share(value: float) -> str:
+    """A share in per cent."""
     return f"{100 * value:.0f}\u00a0%".replace("-", "−")
 
 
