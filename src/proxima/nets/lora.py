@@ -13,6 +13,8 @@ import jax.numpy as jnp
 from annotated_types import Ge, Gt
 from jax import Array
 
+from proxima.nets.mlp import product
+
 if TYPE_CHECKING:  # which imports this file
     from proxima.nets.transformer import Decoder
 
@@ -53,12 +55,12 @@ class Adapters(NamedTuple):
 
 def adapted(weight: Array, bias: Array | None, change: LowRank | None, x: Array) -> Array:
     """xW + b, with the change where there is one; the low-rank product is never formed."""
-    y = x @ weight
+    y = product(x, weight)
     if bias is not None:
         y = y + jnp.broadcast_to(bias, y.shape)
     if change is None:
         return y
-    low = (x.astype(change.a.dtype) @ change.a) @ change.b
+    low = product(product(x.astype(change.a.dtype), change.a), change.b)
     return y + (change.scale * low).astype(y.dtype)
 
 

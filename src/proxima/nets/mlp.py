@@ -42,13 +42,34 @@ def _affine_forward(x: Array, weight: Array, bias: Array) -> tuple[Array, tuple[
 
 def _affine_backward(kept: tuple[Array, Array], slope: Array) -> tuple[Array, Array, Array]:
     x, weight = kept
-    inputs, outputs = weight.shape
-    rows, slopes = x.reshape(-1, inputs), slope.reshape(-1, outputs)
-    transposed = jax.lax.optimization_barrier(rows.T)
-    return slope @ weight.T, transposed @ slopes, jnp.sum(slopes, axis=0)
+    slopes = slope.reshape(-1, weight.shape[1])
+    return slope @ weight.T, _weight_slope(x, slopes), jnp.sum(slopes, axis=0)
 
 
 affine.defvjp(_affine_forward, _affine_backward)
+
+
+@jax.custom_vjp
+def product(x: Array, weight: Array) -> Array:
+    """xW, over any leading axes of x, with the gradient of `affine`."""
+    return x @ weight
+
+
+def _product_forward(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
+    return product(x, weight), (x, weight)
+
+
+def _product_backward(kept: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
+    x, weight = kept
+    return slope @ weight.T, _weight_slope(x, slope.reshape(-1, weight.shape[1]))
+
+
+product.defvjp(_product_forward, _product_backward)
+
+
+def _weight_slope(x: Array, slopes: Array) -> Array:
+    transposed = jax.lax.optimization_barrier(x.reshape(-1, x.shape[-1]).T)
+    return transposed @ slopes
 
 
 def linear(key: Array, inputs: int, outputs: int, gain: float) -> Linear:

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from proxima.core.distributions import categorical
 from proxima.domains.language.config import NewModelConfig
 from proxima.domains.language.samples import Rows
 from proxima.nets.lora import Adapters, LoraConfig, fresh_adapters, matrices, merge
@@ -107,8 +106,12 @@ def score_completions(
     """Log-probabilities and entropies of the tokens of completions, float32, 0 on pads."""
     before = _before(places(base, part, joined(prompts, completions), checkpoint), completions)
     logits = logits_of(base if part.decoder is None else part.decoder, before) / temperature
-    distribution = categorical(logits)
-    chosen, entropies = distribution.log_prob(completions.ids), distribution.entropy()
+    # A comparison instead of a gather: its gradient is no scatter into all the logits.
+    index = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 2)
+    said = jnp.sum(jnp.where(index == completions.ids[..., None], logits, 0.0), axis=-1)
+    total = jax.nn.logsumexp(logits, axis=-1)
+    chosen = said - total
+    entropies = total - jnp.sum(jnp.exp(logits - total[..., None]) * logits, axis=-1)
     return Scored(
         jnp.where(completions.mask, chosen, 0.0), jnp.where(completions.mask, entropies, 0.0)
     )
