@@ -38,6 +38,11 @@ def approximate_kl(log_prob: Array, old_log_prob: Array) -> Array:
     return jnp.expm1(log_ratio) - log_ratio
 
 
+def sampled_kl(log_prob: Array, reference_log_prob: Array) -> Array:
+    """KL(policy ‖ reference) from the policy's samples, estimator k1: unbiased, and often negative."""
+    return log_prob - reference_log_prob
+
+
 def explained_variance(value: Array, target: Array, mask: Array) -> Array:
     """1 − Var(target − V) / Var(target): 1 is a perfect critic, 0 one that says the mean."""
     unexplained = jnp.var(target - value, where=mask)

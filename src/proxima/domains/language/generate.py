@@ -63,8 +63,9 @@ class Generator:
 
     def rows(self, prompts: Sequence[str] | Sequence[Sequence[int]]) -> Rows:
         """Prompts as rows padded on the left to the width of a bucket."""
-        lists = self.tokenizer.encode(prompts) if _are_texts(prompts) else prompts
-        lists = cast(Sequence[Sequence[int]], lists)
+        if len(prompts) > 0 and isinstance(prompts[0], str):
+            prompts = self.tokenizer.encode(cast(Sequence[str], prompts))
+        lists = cast(Sequence[Sequence[int]], prompts)
         check_prompts(lists, self.base, self.new_tokens)
         width = bucket(max(len(ids) for ids in lists))
         return left_padded(lists, self.tokenizer.pad_id, width)
@@ -109,7 +110,7 @@ def check_vocabulary(base: Decoder, tokenizer: Tokenizer) -> None:
 class _Loop(NamedTuple):
     """What goes round while tokens are drawn; ids, masks and log-probabilities (N, B)."""
 
-    count: Array  # tokens drawn so far
+    drawn: Array  # tokens so far
     token: Array  # (B,) the last ones
     going: Array  # (B,) bool: no EOS yet
     cache: Cache
@@ -138,7 +139,7 @@ def completions_of(
 
     def write(loop: _Loop, h: Array) -> _Loop:
         logits = logits_of(decoder, h[:, -1]) / temperature
-        at = loop.count
+        at = loop.drawn
         token, log_prob = draw(logits, None if greedy else uniform[at])
         token = jnp.where(loop.going, token, pad_id)
         ended = jnp.any(token[:, None] == eos_ids[None], axis=1)
@@ -162,7 +163,7 @@ def completions_of(
     empty = empty_cache(decoder, rows, width + new_tokens - 1)
     h, cache = cached_states(decoder, prompts.ids, prompts.mask, empty, adapters)
     first = _Loop(
-        count=jnp.zeros((), jnp.int32),
+        drawn=jnp.zeros((), jnp.int32),
         token=jnp.zeros(rows, jnp.int32),
         going=jnp.ones(rows, bool),
         cache=cache,
@@ -171,7 +172,7 @@ def completions_of(
         log_probs=jnp.zeros((new_tokens, rows)),
     )
     last = jax.lax.while_loop(
-        lambda loop: (loop.count < new_tokens) & jnp.any(loop.going), step, write(first, h)
+        lambda loop: (loop.drawn < new_tokens) & jnp.any(loop.going), step, write(first, h)
     )
     completions = Rows(last.ids.T, last.mask.T)
     return Samples(prompts, completions, last.log_probs.T, ~last.going)
@@ -213,7 +214,3 @@ def _inverse(sums: Array, goal: Array) -> tuple[Array, Array]:
     place = jnp.sum(sums <= goal[:, None], axis=1)
     before = jnp.take_along_axis(sums, jnp.maximum(place - 1, 0)[:, None], axis=1)[:, 0]
     return place, jnp.where(place > 0, goal - before, goal)
-
-
-def _are_texts(prompts: Sequence) -> bool:
-    return len(prompts) > 0 and isinstance(prompts[0], str)

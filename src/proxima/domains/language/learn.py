@@ -1,0 +1,371 @@
+"""PPO's gradient steps on tokens (arXiv 1707.06347, as in arXiv 1909.08593), and the state they change.
+
+    for each epoch:  for each minibatch of completions, in a fresh order:
+        ρ = π(token) / π_old(token), at the sampling temperature
+        loss = Σ over valid tokens of clip loss + c (V − return)²  ÷  their number in the whole minibatch
+        one Adam step of policy and one of critic, each gradient's norm clipped
+    β ← β (1 + clip(KL / target − 1, ±0.2) · completions / horizon)
+
+The number of tokens is the minibatch's, whatever it is divided into, so micro-batches change no
+gradient. All of it is one compiled call that gives the old state up. Left out on purpose: an entropy
+bonus (KL to the reference keeps the policy broad) and dropout.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple, final
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from proxima.core.losses import (
+    approximate_kl,
+    clip_surrogate,
+    clipped_value_error,
+    explained_variance,
+    value_error,
+)
+from proxima.core.normalize import Moments, first_moments
+from proxima.core.seeds import first_keys
+from proxima.domains.language.buffer import shuffled
+from proxima.domains.language.config import LanguagePPOConfig
+from proxima.domains.language.experience import Kind, Scoring, experience_of
+from proxima.domains.language.model import Part, fresh_part, score_completions, values_before
+from proxima.domains.language.optimizers import Numbers, adamw_step, first_adam
+from proxima.domains.language.rewards import Shaping
+from proxima.domains.language.samples import Experience, Samples
+from proxima.nets.lora import LoraConfig
+from proxima.nets.transformer import Decoder
+
+LARGEST_ERROR = 0.2  # of KL to its target, beyond which β answers no faster (arXiv 1909.08593)
+POLICY, VALUE, KL, CLIPPED = range(4)  # places in the sums of a step
+
+
+class PPOState(NamedTuple):
+    """All that PPO needs to go on: saved whole, a run resumes exactly."""
+
+    policy: Part
+    value: Part | None  # None without a critic
+    policy_optimizer: optax.OptState
+    value_optimizer: optax.OptState | None
+    beta: Array
+    moments: Moments  # of the scores
+    sample_key: Array  # the same throughout; each update folds its number in
+    shuffle_key: Array
+    cursor: Array  # prompts asked so far
+    updates: Array  # done
+
+
+class Hyper(NamedTuple):
+    """The numbers of PPO, scalar arrays."""
+
+    learning_rate: Array
+    final_learning_rate: Array
+    value_learning_rate: Array
+    total_updates: Array
+    max_grad_norm: Array
+    adam_eps: Array
+    clip: Array
+    value_clip: Array
+    value_coefficient: Array
+    gamma: Array
+    lam: Array
+    temperature: Array
+    kl_target: Array
+    kl_horizon: Array
+    kl_stop: Array
+
+
+class Plan(NamedTuple):
+    """What is compiled in: sizes and switches."""
+
+    epochs: int
+    minibatches: int
+    micro_batches: int
+    clip_value: bool
+    adaptive: bool  # β
+    stop_on_kl: bool
+    checkpoint: bool  # layers computed twice, for memory
+    kind: Kind
+
+
+class Stepped(NamedTuple):
+    """What one optimizer step saw; scalars."""
+
+    policy_loss: Array
+    value_loss: Array
+    approximate_kl: Array  # per token, old to new
+    clip_fraction: Array
+    grad_norm: Array
+    value_grad_norm: Array
+    ratio_gap: Array  # the largest |ρ − 1|
+    taken: Array  # 0 where the step was left out, for the policy had gone too far
+
+
+def hyper_of(config: LanguagePPOConfig) -> Hyper:
+    """The numbers of the settings."""
+    value_rate = config.value_learning_rate
+    numbers = dict(
+        learning_rate=config.learning_rate,
+        final_learning_rate=config.final_learning_rate,
+        value_learning_rate=config.learning_rate if value_rate is None else value_rate,
+        total_updates=config.updates,
+        max_grad_norm=config.max_grad_norm,
+        adam_eps=config.adam_eps,
+        clip=config.clip,
+        value_clip=config.value_clip or 0.0,
+        value_coefficient=config.value_coefficient,
+        gamma=config.gamma,
+        lam=config.lam,
+        temperature=config.temperature,
+        kl_target=config.kl.target or 0.0,
+        kl_horizon=config.kl.horizon,
+        kl_stop=config.kl.stop or 0.0,
+    )
+    return Hyper(**{name: jnp.float32(each) for name, each in numbers.items()})
+
+
+def plan_of(config: LanguagePPOConfig, normalized: bool = False, checkpoint: bool = False) -> Plan:
+    """The sizes and switches of the settings; `normalized`: scores are, by their running moments."""
+    return Plan(
+        epochs=config.epochs,
+        minibatches=config.minibatches,
+        micro_batches=config.micro_batches,
+        clip_value=config.value_clip is not None,
+        adaptive=config.kl.target is not None,
+        stop_on_kl=config.kl.stop is not None,
+        checkpoint=checkpoint,
+        kind=Kind(config.advantage, config.group_size, config.whiten, normalized),
+    )
+
+
+def first_state(
+    config: LanguagePPOConfig, base: Decoder, lora: LoraConfig | None, seed: int
+) -> PPOState:
+    """Nothing learnt yet: a policy that is the reference, and a critic that says 0."""
+    keys = first_keys(jnp.uint32(seed), 1)
+    policy_key, value_key = jax.random.split(keys.weights)
+    policy = fresh_part(policy_key, base, lora)
+    has_critic = config.advantage == "gae"
+    value = fresh_part(value_key, base, lora, head=True) if has_critic else None
+    return PPOState(
+        policy=policy,
+        value=value,
+        policy_optimizer=first_adam(policy),
+        value_optimizer=None if value is None else first_adam(value),
+        beta=jnp.float32(config.kl.coefficient),
+        moments=first_moments(jnp.zeros(())),
+        sample_key=keys.streams.act,
+        shuffle_key=keys.streams.shuffle,
+        cursor=jnp.zeros((), jnp.int32),
+        updates=jnp.zeros((), jnp.int32),
+    )
+
+
+def loss_of(
+    parts: tuple[Part, Part | None],
+    base: Decoder,
+    batch: Experience,
+    tokens: Array,
+    hyper: Hyper,
+    plan: Plan,
+) -> tuple[Array, tuple[Array, Array]]:
+    """The loss of all or part of a minibatch that has so many tokens; its parts, and the largest |ρ − 1|."""
+    policy, value = parts
+    rows = (batch.prompts, batch.completions)
+    mask = batch.completions.mask
+    now = score_completions(base, policy, *rows, hyper.temperature, plan.checkpoint).log_probs
+    moved = jnp.where(mask, jnp.abs(jnp.exp(now - batch.log_probs) - 1.0), 0.0)
+    errors = jnp.zeros_like(now)
+    if value is not None:
+        said = values_before(base, value, *rows, plan.checkpoint)
+        if plan.clip_value:
+            errors = clipped_value_error(said, batch.values, batch.returns, hyper.value_clip)
+        else:
+            errors = value_error(said, batch.returns)
+    per_token = (
+        clip_surrogate(now, batch.log_probs, batch.advantages, hyper.clip),
+        errors,
+        approximate_kl(now, batch.log_probs),
+        (moved > hyper.clip).astype(jnp.float32),
+    )
+    means = jnp.stack([jnp.sum(jnp.where(mask, each, 0.0)) for each in per_token]) / tokens
+    return means[POLICY] + hyper.value_coefficient * means[VALUE], (means, jnp.max(moved))
+
+
+def gradient_of(
+    base: Decoder, state: PPOState, minibatch: Experience, hyper: Hyper, plan: Plan
+) -> tuple[tuple[Part, Part | None], Array, Array]:
+    """The gradient of policy and critic, micro-batch by micro-batch; the loss's parts; largest |ρ − 1|."""
+    parts = (state.policy, state.value)
+    tokens = jnp.maximum(jnp.sum(minibatch.completions.mask), 1).astype(jnp.float32)
+    slope = jax.grad(loss_of, has_aux=True)
+    if plan.micro_batches == 1:
+        gradient, (means, moved) = slope(parts, base, minibatch, tokens, hyper, plan)
+        return gradient, means, moved
+    divided = jax.tree.map(
+        lambda leaf: leaf.reshape(plan.micro_batches, -1, *leaf.shape[1:]), minibatch
+    )
+
+    def add(total: Any, part: Experience) -> tuple[Any, Array]:
+        gradient, (means, moved) = slope(parts, base, part, tokens, hyper, plan)
+        return jax.tree.map(jnp.add, total, (gradient, means)), moved
+
+    nothing = (jax.tree.map(jnp.zeros_like, parts), jnp.zeros(4))
+    (gradient, means), moved = jax.lax.scan(add, nothing, divided)
+    return gradient, means, jnp.max(moved)
+
+
+def gradient_step(
+    base: Decoder, state: PPOState, minibatch: Experience, hyper: Hyper, plan: Plan
+) -> tuple[PPOState, Stepped]:
+    """One optimizer step of policy and critic on a minibatch."""
+    (policy_slope, value_slope), means, moved = gradient_of(base, state, minibatch, hyper, plan)
+    rate, value_rate = rates(hyper, state.updates)
+    numbers = Numbers(rate, jnp.float32(0.0), hyper.max_grad_norm, hyper.adam_eps)
+    policy, policy_optimizer, norm = adamw_step(
+        state.policy, policy_slope, state.policy_optimizer, numbers
+    )
+    stepped = state._replace(policy=policy, policy_optimizer=policy_optimizer)
+    value_norm = jnp.zeros(())
+    if state.value is not None:
+        value, value_optimizer, value_norm = adamw_step(
+            state.value,
+            value_slope,
+            state.value_optimizer,
+            numbers._replace(learning_rate=value_rate),
+        )
+        stepped = stepped._replace(value=value, value_optimizer=value_optimizer)
+    return stepped, Stepped(
+        policy_loss=means[POLICY],
+        value_loss=means[VALUE],
+        approximate_kl=means[KL],
+        clip_fraction=means[CLIPPED],
+        grad_norm=norm,
+        value_grad_norm=value_norm,
+        ratio_gap=moved,
+        taken=jnp.ones(()),
+    )
+
+
+def rates(hyper: Hyper, updates: Array) -> tuple[Array, Array]:
+    """Learning rates of policy and critic at an update: straight lines to the final one."""
+    done = jnp.minimum(updates / hyper.total_updates, 1.0)
+    starts = (hyper.learning_rate, hyper.value_learning_rate)
+    policy, value = (start + done * (hyper.final_learning_rate - start) for start in starts)
+    return policy, value
+
+
+def next_beta(beta: Array, kl: Array, completions: int, hyper: Hyper) -> Array:
+    """β after a batch whose completions had so much KL on average."""
+    error = jnp.clip(kl / hyper.kl_target - 1.0, -LARGEST_ERROR, LARGEST_ERROR)
+    return beta * (1.0 + error * completions / hyper.kl_horizon)
+
+
+def optimize(
+    base: Decoder, state: PPOState, experience: Experience, hyper: Hyper, plan: Plan
+) -> tuple[PPOState, Stepped]:
+    """All epochs and minibatches; what each step saw is stacked (epochs, minibatches)."""
+
+    def step(carry: tuple[PPOState, Array], minibatch: Experience):
+        state, stopped = carry
+        if not plan.stop_on_kl:
+            state, seen = gradient_step(base, state, minibatch, hyper, plan)
+            return (state, stopped), seen
+        return jax.lax.cond(stopped, left_out, guarded, state, minibatch)
+
+    def guarded(state: PPOState, minibatch: Experience):
+        after, seen = gradient_step(base, state, minibatch, hyper, plan)
+        # measured before the step: a policy that is too far already is left where it is
+        stopped = seen.approximate_kl > hyper.kl_stop
+        kept = jax.tree.map(lambda old, new: jnp.where(stopped, old, new), state, after)
+        return (kept, stopped), seen._replace(taken=1.0 - stopped)
+
+    def left_out(state: PPOState, minibatch: Experience):
+        return (state, jnp.asarray(True)), Stepped(*jnp.zeros(len(Stepped._fields)))
+
+    def epoch(carry: tuple[PPOState, Array], key: Array):
+        return jax.lax.scan(step, carry, shuffled(experience, key, plan.minibatches))
+
+    keys = jax.random.split(jax.random.fold_in(state.shuffle_key, state.updates), plan.epochs)
+    (state, _), seen = jax.lax.scan(epoch, (state, jnp.asarray(False)), keys)
+    return state, seen
+
+
+def learn(
+    base: Decoder,
+    state: PPOState,
+    samples: Samples,
+    scoring: Scoring,
+    given: Array,
+    hyper: Hyper,
+    numbers: Shaping,
+    plan: Plan,
+) -> tuple[PPOState, dict[str, Array]]:
+    """The state after all steps on the samples; `given` is what the reward said of them."""
+    experience, rewards = experience_of(
+        samples,
+        scoring,
+        given,
+        state.beta,
+        state.moments,
+        numbers,
+        hyper.gamma,
+        hyper.lam,
+        plan.kind,
+    )
+    mask = samples.completions.mask
+    beta, rate = state.beta, rates(hyper, state.updates)[0]
+    state, seen = optimize(base, state, experience, hyper, plan)
+    kl = jnp.mean(jnp.sum(rewards.kl, axis=1))
+    if plan.adaptive:
+        state = state._replace(beta=next_beta(beta, kl, len(samples.ended), hyper))
+    state = state._replace(moments=rewards.moments, updates=state.updates + 1)
+    tokens, taken = jnp.sum(mask), jnp.sum(seen.taken)
+    told = jax.tree.map(lambda each: jnp.sum(each * seen.taken) / taken, seen)
+    gap = jnp.abs(samples.log_probs - scoring.log_probs)
+    metrics = {
+        "loss/policy": told.policy_loss,
+        "loss/value": told.value_loss,
+        "train/score": jnp.mean(_totals(given)),
+        "train/reward": jnp.mean(jnp.sum(experience.rewards, axis=1)),
+        "train/kl": kl,
+        "train/beta": beta,
+        "train/entropy": jnp.sum(scoring.entropies) / tokens,
+        "train/length": tokens / len(samples.ended),
+        "train/eos_rate": jnp.mean(samples.ended.astype(jnp.float32)),
+        "train/approximate_kl": told.approximate_kl,
+        "train/clip_fraction": told.clip_fraction,
+        "train/grad_norm": told.grad_norm,
+        "train/value_grad_norm": told.value_grad_norm,
+        "train/first_ratio_gap": seen.ratio_gap[0, 0],
+        "train/log_prob_gap": jnp.max(jnp.where(mask, gap, 0.0)),
+        "train/learning_rate": rate,
+        "train/optimizer_steps": taken,
+    }
+    if state.value is not None:
+        explained = explained_variance(experience.values, experience.returns, mask)
+        metrics["train/explained_variance"] = explained
+    return state, metrics
+
+
+compiled_learn = partial(jax.jit, static_argnames="plan", donate_argnames="state")(learn)
+_compiled_step = partial(jax.jit, static_argnames="plan", donate_argnames="state")(gradient_step)
+
+
+@final
+class ModelTrainer:
+    """One optimizer step at a time, for those who drive the loop themselves."""
+
+    def __init__(self, base: Decoder, config: LanguagePPOConfig, checkpoint: bool = False) -> None:
+        self.base = base
+        self.hyper, self.plan = hyper_of(config), plan_of(config, checkpoint=checkpoint)
+
+    def train_step(self, state: PPOState, batch: Experience) -> tuple[PPOState, Stepped]:
+        """The state after one step on a minibatch, with the losses; the old state is given up."""
+        return _compiled_step(self.base, state, batch, self.hyper, self.plan)
+
+
+def _totals(given: Array) -> Array:
+    return given if given.ndim == 1 else jnp.sum(given, axis=1)

@@ -1,0 +1,271 @@
+"""Rewards: what completions are worth, less the price of leaving the reference.
+
+    score   a reward model's opinion, or a Python function's, of the whole completion; or a number per token
+    score ← normalised, clipped, if asked; less a penalty where the completion did not end by itself
+    r_t   = [t is the last valid token] · score − β (log π(t) − log π_ref(t))
+
+so that Σ_t r_t = score − β Σ_t KL_t with the estimator k1. A score is what was given: 0.75 stays 0.75
+unless the settings say otherwise. A reward model may read in another tokenizer than the policy writes.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import FunctionType
+from typing import Any, NamedTuple, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from proxima.core.errors import ProximaError
+from proxima.core.losses import sampled_kl
+from proxima.core.normalize import Moments, add_samples, first_moments, normalize
+from proxima.domains.language.config import RewardConfig
+from proxima.domains.language.functions import function_at
+from proxima.domains.language.generate import bucket
+from proxima.domains.language.model import joined
+from proxima.domains.language.reward_model import RewardModel, scores
+from proxima.domains.language.samples import Rows, Samples
+from proxima.domains.language.tokenizer import Tokenizer, left_padded, unpadded
+
+RewardFunction = Callable[[list[str], list[str]], Any]  # prompts, completions → numbers
+
+
+class Rewards(NamedTuple):
+    """What a batch of completions earned."""
+
+    rewards: Array  # (B, N), float32, 0 on pads
+    scores: Array  # (B,) of the whole, penalty taken, KL not
+    kl: Array  # (B, N) log π − log π_ref
+    moments: Moments  # of the scores, or with a number per token of those; after this batch
+
+
+class Shaping(NamedTuple):
+    """The numbers of the settings."""
+
+    clip: Array | float  # infinite: none
+    missing_eos_penalty: Array | float
+
+
+def shaping(config: RewardConfig) -> Shaping:
+    """The numbers of the settings, ready for a compiled program."""
+    clip = float("inf") if config.clip is None else config.clip
+    return Shaping(jnp.float32(clip), jnp.float32(config.missing_eos_penalty))
+
+
+def last_tokens(mask: Array) -> Array:
+    """True at the last valid token of each row (B, N)."""
+    following = jnp.pad(mask[:, 1:], ((0, 0), (0, 1)))
+    return mask & ~following
+
+
+def rewards_of(
+    given: Array,
+    samples: Samples,
+    kl: Array,
+    beta: Array | float,
+    moments: Moments,
+    numbers: Shaping,
+    normalized: bool,
+) -> Rewards:
+    """The reward of each token; `given` is one score per completion (B,) or one per token (B, N)."""
+    mask, ends = samples.completions.mask, last_tokens(samples.completions.mask)
+    given = given.astype(jnp.float32)
+    if normalized:
+        counted = mask if given.ndim == 2 else jnp.ones(given.shape, bool)
+        moments = add_samples(moments, given, counted)
+        given = normalize(moments, given)
+    given = jnp.clip(given, -numbers.clip, numbers.clip)
+    whole = given if given.ndim == 2 else jnp.broadcast_to(given[:, None], mask.shape)
+    earned = jnp.where(mask if given.ndim == 2 else ends, whole, 0.0)
+    missing = ends & ~samples.ended[:, None]
+    earned = earned - jnp.where(missing, numbers.missing_eos_penalty, 0.0)
+    rewards = earned - jnp.where(mask, beta * kl, 0.0)
+    return Rewards(rewards, jnp.sum(earned, axis=1), kl, moments)
+
+
+_compiled_rewards = partial(jax.jit, static_argnames="normalized")(rewards_of)
+_compiled_scores = jax.jit(lambda model, samples: scores(model, _texts(samples)))
+
+
+@final
+class RewardComputer:
+    """One interface for reward models, functions of whole completions and functions of tokens."""
+
+    def __init__(
+        self,
+        config: RewardConfig,
+        model: RewardModel | None = None,
+        function: RewardFunction | str | None = None,
+        tokenizer: Tokenizer | None = None,
+        model_tokenizer: Tokenizer | None = None,
+    ) -> None:
+        """`tokenizer` is the policy's, needed where texts are; the model's only where it is another one."""
+        self.config, self.model = config, model
+        self.tokenizer, self.model_tokenizer = tokenizer, model_tokenizer
+        function = function or config.function
+        self.name = function if isinstance(function, str) else _name_of(function)
+        self.function = (
+            function_at(function, "reward.function") if isinstance(function, str) else function
+        )
+        self._check()
+
+    @property
+    def model_of_ids(self) -> RewardModel | None:
+        """The reward model where it reads the policy's own ids, so that no text is made."""
+        reads_ids = self.config.kind == "model" and self.model_tokenizer is None
+        return self.model if reads_ids else None
+
+    def scores(self, samples: Samples) -> Array:
+        """What each completion (B,) is worth, as it was given: nothing normalised, nothing taken off."""
+        given = self.given(samples)
+        return given if given.ndim == 1 else jnp.sum(given, axis=1)
+
+    def compute_rewards(
+        self,
+        samples: Samples,
+        log_probs: Array,
+        reference_log_probs: Array,
+        beta: float = 0.0,
+        moments: Moments | None = None,
+    ) -> Rewards:
+        """The reward of each token, with the price of KL; `moments` are those of the batches before."""
+        return _compiled_rewards(
+            self.given(samples),
+            samples,
+            sampled_kl(log_probs, reference_log_probs),
+            beta,
+            first_moments(jnp.zeros(())) if moments is None else moments,
+            shaping(self.config),
+            normalized=self.config.normalize,
+        )
+
+    def given(self, samples: Samples) -> Array:
+        """What the model or function says: (B,), or one number per token (B, N), 0 on pads."""
+        if self.config.kind == "function":
+            return self._of_function(samples)
+        assert self.model is not None
+        if self.model_tokenizer is None:
+            return _compiled_scores(self.model, samples)
+        return _compiled_scores(self.model, self._read_again(samples, self.model_tokenizer))
+
+    def _of_function(self, samples: Samples) -> Array:
+        assert self.function is not None and self.tokenizer is not None
+        completions = unpadded(samples.completions)
+        prompts = [self.tokenizer.decode(ids) for ids in unpadded(samples.prompts)]
+        texts = [self.tokenizer.decode(ids) for ids in completions]
+        try:
+            found = self.function(prompts, texts)
+        except ProximaError:
+            raise
+        except Exception as failure:
+            row = self._failing_row(prompts, texts)
+            raise ProximaError(
+                f"reward.function {self.name}{row}: raised {type(failure).__name__}: {failure}"
+            ) from failure
+        lengths = [len(ids) for ids in completions] if self.config.per_token else None
+        return jnp.asarray(checked(self.name, found, texts, lengths, samples.log_probs.shape[1]))
+
+    def _failing_row(self, prompts: list[str], texts: list[str]) -> str:
+        """The first row at which the function raises by itself, in words; nothing where none does."""
+        assert self.function is not None
+        for row, pair in enumerate(zip(prompts, texts, strict=True)):
+            try:
+                self.function([pair[0]], [pair[1]])
+            except Exception:
+                return f", row {row} ({pair[1]!r})"
+        return ""
+
+    def _read_again(self, samples: Samples, tokenizer: Tokenizer) -> Samples:
+        """The texts in the reward model's tokenizer; an end that was written is its own EOS there."""
+        assert self.tokenizer is not None and self.model is not None
+        pairs = zip(unpadded(samples.prompts), unpadded(samples.completions), strict=True)
+        texts = [self.tokenizer.decode([*prompt, *said]) for prompt, said in pairs]
+        ends = [[tokenizer.eos_id] if ended else [] for ended in np.asarray(samples.ended)]
+        lists = [[*ids, *end] for ids, end in zip(tokenizer.encode(texts), ends, strict=True)]
+        context = self.model.base.config.context
+        for row, ids in enumerate(lists):
+            if len(ids) > context:
+                raise ProximaError(
+                    f"reward: the text of row {row} has {len(ids)} tokens for the reward model, more than "
+                    f"its context of {context}; lower ppo.new_tokens, or take another reward model"
+                )
+        rows = left_padded(lists, tokenizer.pad_id, bucket(max(map(len, lists))))
+        return Samples(
+            rows, Rows(rows.ids[:, :0], rows.mask[:, :0]), rows.ids[:, :0], samples.ended
+        )
+
+    def _check(self) -> None:
+        config = self.config
+        if config.kind == "model" and self.model is None:
+            raise ProximaError(
+                "reward.kind is model, and there is none; run the stage reward_model, or set reward.path"
+            )
+        if config.kind == "model" and config.per_token:
+            raise ProximaError("reward.per_token: a reward model scores wholes; set it to false")
+        if config.kind == "function" and self.function is None:
+            raise ProximaError(
+                "reward.kind is function, and reward.function is not set; give its dotted path"
+            )
+        reads_texts = config.kind == "function" or self.model_tokenizer is not None
+        if reads_texts and self.tokenizer is None:
+            raise ProximaError("reward: texts are needed, and so is the policy's tokenizer")
+
+
+def checked(
+    name: str, found: Any, texts: list[str], lengths: list[int] | None, width: int
+) -> np.ndarray:
+    """The function's numbers as an array, (B,) or with lengths (B, width); what is wrong, in words."""
+    where = f"reward.function {name}"
+    rows = _rows_in(where, found, len(texts))
+    if lengths is None:
+        numbers = [_number(f"{where}, row {row}", each) for row, each in enumerate(rows)]
+        return _finite(where, np.asarray(numbers, np.float32), texts)
+    table = np.zeros((len(texts), width), np.float32)
+    for row, (each, length) in enumerate(zip(rows, lengths, strict=True)):
+        given = _rows_in(f"{where}, row {row}", each, length, "token")
+        table[row, :length] = [_number(f"{where}, row {row}", one) for one in given]
+    return _finite(where, table, texts)
+
+
+def _rows_in(where: str, found: Any, count: int, what: str = "completion") -> Sequence[Any]:
+    try:
+        rows = list(found)
+    except TypeError:
+        raise ProximaError(
+            f"{where}: returned {type(found).__name__}; return one number per {what}"
+        ) from None
+    if len(rows) != count:
+        raise ProximaError(
+            f"{where}: returned {len(rows)} numbers for {count} {what}s; return one per {what}"
+        )
+    return rows
+
+
+def _number(where: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ProximaError(f"{where}: returned {value!r}; return a number") from None
+
+
+def _finite(where: str, numbers: np.ndarray, texts: list[str]) -> np.ndarray:
+    wrong = np.argwhere(~np.isfinite(numbers))
+    if len(wrong):
+        row = int(wrong[0][0])
+        value = numbers[tuple(wrong[0])]
+        raise ProximaError(
+            f"{where}, row {row}: returned {value} for {texts[row]!r}; return finite numbers"
+        )
+    return numbers
+
+
+def _name_of(function: RewardFunction | None) -> str:
+    if isinstance(function, FunctionType):
+        return f"{function.__module__}.{function.__qualname__}"
+    return repr(function)
+
+
+def _texts(samples: Samples) -> Rows:
+    return joined(samples.prompts, samples.completions)
