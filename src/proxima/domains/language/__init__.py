@@ -1,0 +1,48 @@
+"""Language: reinforcement learning from human feedback, whose components can be used one by one."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from proxima.domains.language.advantages import AdvantageComp
+    from proxima.domains.language.attribution import TokenAttributor
+    from proxima.domains.language.buffer import ExperienceBuffer
+    from proxima.domains.language.evaluate import Evaluator
+    from proxima.domains.language.generate import Generator
+    from proxima.domains.language.learn import ModelTrainer
+    from proxima.domains.language.rewards import RewardComputer
+    from proxima.domains.language.trainer import PPOTrainer, TrainingResults
+    from proxima.domains.language.values import ValueAdder
+
+# Loaded on first use: settings are read without waiting for JAX.
+_WHERE = {
+    "AdvantageComp": "advantages",
+    "Evaluator": "evaluate",
+    "ExperienceBuffer": "buffer",
+    "Generator": "generate",
+    "ModelTrainer": "learn",
+    "PPOTrainer": "trainer",
+    "RewardComputer": "rewards",
+    "TokenAttributor": "attribution",
+    "TrainingResults": "trainer",
+    "ValueAdder": "values",
+}
+
+__all__ = [
+    "AdvantageComp",
+    "Evaluator",
+    "ExperienceBuffer",
+    "Generator",
+    "ModelTrainer",
+    "PPOTrainer",
+    "RewardComputer",
+    "TokenAttributor",
+    "TrainingResults",
+    "ValueAdder",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
