@@ -273,17 +273,15 @@ def test_the_judge_is_compared_with_its_best():
     assert kinds([START, risen, row(20, reward=0.9, judge=0.3)]) == []
 
 
-def test_a_fall_within_chance_is_no_alarm():
-    noisy = [each | {"eval/judge_error": 0.04} for each in (START, row(10, reward=1, judge=0.12))]
-    assert kinds(noisy) == []
-    assert kinds([{k: v for k, v in each.items() if "error" not in k} for each in noisy]) == [
-        "hacking"
-    ]
-    far = [
-        START | {"eval/judge_error": 0.04},
-        row(10, reward=1, judge=0.05) | {"eval/judge_error": 0.04},
-    ]
-    assert kinds(far) == ["hacking"]
+def test_what_chance_can_do_is_no_alarm():
+    def pair(reward, judge, reward_error=0.1, judge_error=0.04):
+        errors = {"eval/reward_error": reward_error, "eval/judge_error": judge_error}
+        return [each | errors for each in (START, row(10, reward=reward, judge=judge))]
+
+    assert kinds(pair(1.0, 0.05)) == ["hacking"]
+    assert kinds(pair(1.0, 0.12)) == []  # the judge fell by less than two errors of a difference
+    assert kinds(pair(0.2, 0.05)) == []  # the reward rose by less
+    assert kinds(pair(0.2, 0.12, 0.0, 0.0)) == ["hacking"]
 
 
 def test_an_alarm_is_told_once_when_it_starts():

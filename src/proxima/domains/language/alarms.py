@@ -6,9 +6,9 @@
     endings     completions that used to end no longer do
 
 A history is the figures of one evaluation after the other, the first from before the first update. An
-alarm starts to sound once and is told once. A fall counts only beyond twice its standard error where
-that is known: 128 prompts move by a few hundredths from chance alone, and an alarm that cries wolf is
-turned off. Left out on purpose: alarms on training metrics, which the policy was trained on.
+alarm starts to sound once and is told once. Rise and fall count only beyond twice their standard error
+where that is known: 128 prompts move by a few hundredths from chance alone, and an alarm that cries wolf
+is turned off. Left out on purpose: alarms on training metrics, which the policy was trained on.
 """
 
 import math
@@ -86,10 +86,10 @@ def _gamed(history: Sequence[Figures], config: AlarmConfig) -> str | None:
     if not judged or judged[-1] is not history[-1]:
         return None
     best, now = max(judged, key=lambda row: row["eval/judge"]), history[-1]
+    rise = _figure(now, "eval/reward") - _figure(best, "eval/reward")
     fall = best["eval/judge"] - now["eval/judge"]
-    chance = CERTAIN * math.hypot(_error(best, "eval/judge"), _error(now, "eval/judge"))
-    risen = _figure(now, "eval/reward") > _figure(best, "eval/reward")
-    if not risen or fall <= 0 or fall < max(config.judge_drop, chance):
+    sure = rise > _chance(best, now, "eval/reward") and fall > _chance(best, now, "eval/judge")
+    if not sure or fall < config.judge_drop:
         return None
     return (
         f"The reward rose from {best['eval/reward']:.2f} to {now['eval/reward']:.2f} while the judge "
@@ -126,9 +126,10 @@ def _figure(row: Figures, name: str) -> float:
     return math.nan if value is None else float(value)
 
 
-def _error(row: Figures, name: str) -> float:
-    error = _figure(row, f"{name}_error")
-    return error if math.isfinite(error) else 0.0
+def _chance(one: Figures, other: Figures, name: str) -> float:
+    """How far two evaluations of a figure may lie apart by chance; 0 where that is not known."""
+    errors = [_figure(row, f"{name}_error") for row in (one, other)]
+    return CERTAIN * math.hypot(*errors) if all(map(math.isfinite, errors)) else 0.0
 
 
 def _share(value: float) -> str:
