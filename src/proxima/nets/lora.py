@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from annotated_types import Ge, Gt
 from jax import Array
 
-from proxima.nets.mlp import product
+from proxima.nets.mlp import product, product_turned
 
 if TYPE_CHECKING:  # which imports this file
     from proxima.nets.transformer import Decoder
@@ -53,9 +53,11 @@ class Adapters(NamedTuple):
     down: LowRank | None = None
 
 
-def adapted(weight: Array, bias: Array | None, change: LowRank | None, x: Array) -> Array:
+def adapted(
+    weight: Array, bias: Array | None, change: LowRank | None, x: Array, turned: bool = False
+) -> Array:
     """xW + b, with the change where there is one; the low-rank product is never formed."""
-    y = product(x, weight)
+    y = product_turned(x, weight) if turned else product(x, weight)
     if bias is not None:
         y = y + jnp.broadcast_to(bias, y.shape)
     if change is None:

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from proxima.nets.lora import Adapters, adapted
+from proxima.nets.lora import Adapters, LowRank, adapted
 
 # A score that no place takes part with; finite, so that a row of pads stays a number.
 FAR = -1e30
@@ -84,8 +84,9 @@ class Norm(eqx.Module):
 class Projection(eqx.Module):
     """x ↦ xW + b."""
 
-    weight: Array  # (inputs, outputs)
+    weight: Array  # (inputs, outputs), or with `turned` (outputs, inputs)
     bias: Array | None
+    turned: bool = eqx.field(static=True, default=False)
 
 
 class Layer(eqx.Module):
@@ -184,14 +185,14 @@ def hidden_states(
     places = positions_of(mask)
     steps = jnp.arange(ids.shape[1])
     seen = mask[:, None, :] & (steps[None, :, None] >= steps[None, None, :])
-    h = _embed(decoder, ids, places)
-    turns = _turns(decoder.config, places)
+    h = embed(decoder, ids, places)
+    turns = turns_of(decoder.config, places)
 
     def block(h: Array, layer: tuple[Layer, Adapters | None]) -> tuple[Array, None]:
         weights, adapter = layer
-        q, k, v = _qkv(decoder.config, weights, adapter, h, turns)
-        h = h + _attend(decoder.config, weights, adapter, q, k, v, seen)
-        return h + _mlp(decoder.config, weights, adapter, h), None
+        q, k, v = qkv(decoder.config, weights, adapter, h, turns)
+        h = h + attend(decoder.config, weights, adapter, q, k, v, seen)
+        return h + mlp(decoder.config, weights, adapter, h), None
 
     if checkpoint:
         block = jax.checkpoint(block)
@@ -199,7 +200,7 @@ def hidden_states(
     h, _ = jax.lax.scan(
         block, h, (decoder.layers, adapters), unroll=depth if depth <= FEW_LAYERS else 1
     )
-    return _normed(decoder.config, decoder.norm, h)
+    return normed(decoder.config, decoder.norm, h)
 
 
 def cached_states(
@@ -217,24 +218,22 @@ def cached_states(
     among = mask[:, None, :] & (steps[None, :, None] >= steps[None, None, :])
     held = jnp.broadcast_to(cache.mask[:, None], (*ids.shape, cache.mask.shape[1]))
     seen = jnp.concatenate([held, among], axis=2)
-    h = _embed(decoder, ids, places)
-    turns = _turns(decoder.config, places)
+    h = embed(decoder, ids, places)
+    turns = turns_of(decoder.config, places)
 
     def block(h: Array, layer) -> tuple[Array, tuple[Array, Array]]:
         weights, adapter, keys, values = layer
-        q, k, v = _qkv(decoder.config, weights, adapter, h, turns)
+        q, k, v = qkv(decoder.config, weights, adapter, h, turns)
         keys, values = jnp.concatenate([keys, k], axis=2), jnp.concatenate([values, v], axis=2)
-        h = h + _attend(decoder.config, weights, adapter, q, keys, values, seen)
-        return h + _mlp(decoder.config, weights, adapter, h), (k, v)
+        h = h + attend(decoder.config, weights, adapter, q, keys, values, seen)
+        return h + mlp(decoder.config, weights, adapter, h), (k, v)
 
     h, new = jax.lax.scan(block, h, (decoder.layers, adapters, cache.keys, cache.values))
     place = (0, 0, 0, cache.length, 0)
     keys = jax.lax.dynamic_update_slice(cache.keys, new[0], place)
     values = jax.lax.dynamic_update_slice(cache.values, new[1], place)
     known = jax.lax.dynamic_update_slice(cache.mask, mask, (0, cache.length))
-    return _normed(decoder.config, decoder.norm, h), Cache(
-        keys, values, known, cache.length + count
-    )
+    return normed(decoder.config, decoder.norm, h), Cache(keys, values, known, cache.length + count)
 
 
 def empty_cache(decoder: Decoder, rows: int, context: int) -> Cache:
@@ -256,12 +255,12 @@ def positions_of(mask: Array) -> Array:
     return jnp.maximum(jnp.cumsum(mask, axis=1) - 1, 0)
 
 
-def _embed(decoder: Decoder, ids: Array, places: Array) -> Array:
+def embed(decoder: Decoder, ids: Array, places: Array) -> Array:
     h = decoder.embedding[ids]
     return h if decoder.positions is None else h + decoder.positions[places]
 
 
-def _qkv(
+def qkv(
     config: DecoderConfig,
     layer: Layer,
     adapter: Adapters | None,
@@ -269,22 +268,26 @@ def _qkv(
     turns: tuple[Array, Array] | None,
 ) -> tuple[Array, Array, Array]:
     """Queries (B, heads, T, head width), keys and values (B, kv heads, T, head width)."""
-    x = _normed(config, layer.attention_norm, h)
-    q = _heads(adapted(layer.q.weight, layer.q.bias, adapter and adapter.q, x), config.heads)
-    k = _heads(adapted(layer.k.weight, layer.k.bias, adapter and adapter.k, x), config.kv_heads)
-    v = _heads(adapted(layer.v.weight, layer.v.bias, adapter and adapter.v, x), config.kv_heads)
+    x = normed(config, layer.attention_norm, h)
+    q = _heads(_project(layer.q, adapter and adapter.q, x), config.heads)
+    k = _heads(_project(layer.k, adapter and adapter.k, x), config.kv_heads)
+    v = _heads(_project(layer.v, adapter and adapter.v, x), config.kv_heads)
     if layer.q_norm is not None and layer.k_norm is not None:
-        q, k = _normed(config, layer.q_norm, q), _normed(config, layer.k_norm, k)
+        q, k = normed(config, layer.q_norm, q), normed(config, layer.k_norm, k)
     if turns is not None:
         q, k = _rotate(q, turns), _rotate(k, turns)
     return q, k, v
+
+
+def _project(projection: Projection, change: LowRank | None, x: Array) -> Array:
+    return adapted(projection.weight, projection.bias, change, x, projection.turned)
 
 
 def _heads(x: Array, heads: int) -> Array:
     return x.reshape(*x.shape[:2], heads, -1).swapaxes(1, 2)
 
 
-def _attend(config, layer: Layer, adapter, q: Array, k: Array, v: Array, seen: Array) -> Array:
+def attend(config, layer: Layer, adapter, q: Array, k: Array, v: Array, seen: Array) -> Array:
     """Attention of the queries to the places they may see (B, T, S); heads in groups share keys."""
     batch, heads, count, width = q.shape
     share = heads // config.kv_heads
@@ -295,21 +298,19 @@ def _attend(config, layer: Layer, adapter, q: Array, k: Array, v: Array, seen: A
     weights = jax.nn.softmax(jnp.where(allowed, scores, FAR), axis=-1)
     mixed = jnp.einsum("bgqs,bgsd->bgqd", weights.astype(v.dtype), v)
     flat = mixed.reshape(batch, heads, count, width).swapaxes(1, 2).reshape(batch, count, -1)
-    return adapted(layer.o.weight, layer.o.bias, adapter and adapter.o, flat)
+    return _project(layer.o, adapter and adapter.o, flat)
 
 
-def _mlp(config: DecoderConfig, layer: Layer, adapter: Adapters | None, h: Array) -> Array:
-    x = _normed(config, layer.mlp_norm, h)
-    up = adapted(layer.up.weight, layer.up.bias, adapter and adapter.up, x)
+def mlp(config: DecoderConfig, layer: Layer, adapter: Adapters | None, h: Array) -> Array:
+    x = normed(config, layer.mlp_norm, h)
+    up = _project(layer.up, adapter and adapter.up, x)
     act = ACTIVATIONS[config.activation]
-    if layer.gate is None:
-        inner = act(up)
-    else:
-        inner = act(adapted(layer.gate.weight, layer.gate.bias, adapter and adapter.gate, x)) * up
-    return adapted(layer.down.weight, layer.down.bias, adapter and adapter.down, inner)
+    gate = layer.gate
+    inner = act(up) if gate is None else act(_project(gate, adapter and adapter.gate, x)) * up
+    return _project(layer.down, adapter and adapter.down, inner)
 
 
-def _normed(config: DecoderConfig, norm: Norm, x: Array) -> Array:
+def normed(config: DecoderConfig, norm: Norm, x: Array) -> Array:
     exact = x.astype(jnp.float32)
     if config.norm == "layer" and norm.shift is not None:
         exact = exact - jnp.mean(exact, axis=-1, keepdims=True)
@@ -360,7 +361,7 @@ def _spread(vector: Array, like: Array) -> Array:
     return jnp.broadcast_to(vector, like.shape)
 
 
-def _turns(config: DecoderConfig, places: Array) -> tuple[Array, Array] | None:
+def turns_of(config: DecoderConfig, places: Array) -> tuple[Array, Array] | None:
     """Cosines and sines of the rotations at each place, (B, 1, T, head width / 2)."""
     if config.positions == "learned":
         return None

@@ -21,8 +21,9 @@ from proxima.core.errors import ProximaError
 from proxima.domains.language.model import Part
 from proxima.domains.language.samples import Rows, Samples
 from proxima.domains.language.tokenizer import Tokenizer, left_padded, unpadded
+from proxima.nets.decoding import LayerCaches, apart, caches_apart, next_states
 from proxima.nets.lora import merge
-from proxima.nets.transformer import Cache, Decoder, cached_states, empty_cache, logits_of
+from proxima.nets.transformer import Decoder, cached_states, empty_cache, logits_of
 
 NARROWEST = 8  # the smallest width of prompts; the others are twice, four times, … as wide
 
@@ -113,7 +114,7 @@ class _Loop(NamedTuple):
     drawn: Array  # tokens so far
     token: Array  # (B,) the last ones
     going: Array  # (B,) bool: no EOS yet
-    cache: Cache
+    caches: LayerCaches
     ids: Array
     mask: Array
     log_probs: Array
@@ -138,7 +139,7 @@ def completions_of(
     uniform = jax.vmap(lambda each: jax.random.uniform(each, (new_tokens,)))(row_keys).T
 
     def write(loop: _Loop, h: Array) -> _Loop:
-        logits = logits_of(decoder, h[:, -1]) / temperature
+        logits = logits_of(decoder, h) / temperature
         at = loop.drawn
         token, log_prob = draw(logits, None if greedy else uniform[at])
         token = jnp.where(loop.going, token, pad_id)
@@ -147,32 +148,31 @@ def completions_of(
             at + 1,
             token,
             loop.going & ~ended,
-            loop.cache,
+            loop.caches,
             loop.ids.at[at].set(token),
             loop.mask.at[at].set(loop.going),
             loop.log_probs.at[at].set(jnp.where(loop.going, log_prob, 0.0)),
         )
 
     def step(loop: _Loop) -> _Loop:
-        h, cache = cached_states(
-            decoder, loop.token[:, None], loop.going[:, None], loop.cache, adapters
-        )
-        return write(loop._replace(cache=cache), h)
+        h, caches = next_states(decoder, parts, loop.token, loop.going, loop.caches)
+        return write(loop._replace(caches=caches), h)
 
     # The last token of all is never put through the model: nothing is asked after it.
     empty = empty_cache(decoder, rows, width + new_tokens - 1)
     h, cache = cached_states(decoder, prompts.ids, prompts.mask, empty, adapters)
+    parts = apart(decoder, adapters)
     first = _Loop(
         drawn=jnp.zeros((), jnp.int32),
         token=jnp.zeros(rows, jnp.int32),
         going=jnp.ones(rows, bool),
-        cache=cache,
+        caches=caches_apart(cache),
         ids=jnp.full((new_tokens, rows), pad_id, jnp.int32),
         mask=jnp.zeros((new_tokens, rows), bool),
         log_probs=jnp.zeros((new_tokens, rows)),
     )
     last = jax.lax.while_loop(
-        lambda loop: (loop.drawn < new_tokens) & jnp.any(loop.going), step, write(first, h)
+        lambda loop: (loop.drawn < new_tokens) & jnp.any(loop.going), step, write(first, h[:, -1])
     )
     completions = Rows(last.ids.T, last.mask.T)
     return Samples(prompts, completions, last.log_probs.T, ~last.going)
