@@ -7,7 +7,7 @@ policy is asked as it was trained: with its template or chat turns, its temperat
 import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from proxima.core.errors import ProximaError
 from proxima.experiment.files import RunFiles, find_run
@@ -15,7 +15,6 @@ from proxima.scenario import LanguageScenario, from_mapping, parse
 
 if TYPE_CHECKING:  # loading a model is what takes long; finding it should not
     from proxima.domains.language.tokenizer import Tokenizer
-    from proxima.nets.transformer import Decoder
 
 MODEL, REFERENCE, ADAPTER = "model", "reference", "adapter"
 NEW_TOKENS = 100  # of a folder that says nothing about it
@@ -48,7 +47,7 @@ class Speaker(NamedTuple):
 
     name: str
     manner: Manner
-    decoder: "Decoder"
+    decoder: Any
     tokenizer: "Tokenizer"
 
     @property

@@ -181,7 +181,7 @@ def _grid(
     columns = 3 if width >= WIDTH else 2
     lines = max(1, -(-len(panels) // columns))
     words = words if panels else "Nothing was recorded."
-    told = textwrap.wrap(words, round(112 * width / WIDTH))
+    told = textwrap.wrap(words, round(122 * width / WIDTH))
     below = 0.62 + 0.16 * len(told)
     top = 0.62 if title else 0.3
     figure = new_figure(below + lines * (TALL + BETWEEN) - BETWEEN + top, width)
