@@ -111,7 +111,8 @@ def trials_figure(
 ) -> Any:
     """The held-out figures of several trials over updates, thin, and their mean, thick."""
     many = len(trials) > 1
-    words = ["Thin: the trials, on held-out prompts. Thick: their mean."] if many else []
+    words = ["Thin: the trials, on held-out prompts. Thick: their mean."]
+    words = words if many else ["Measured on held-out prompts."]
     words += _budget_words(budget)
 
     def draw(figure: Any, box: Box, x: Scale, panel: Panel) -> None:
@@ -124,7 +125,8 @@ def trials_figure(
         for steps, values in lines:
             across, up = inches(box, x, y, steps, values)
             colour, thick = (SKY, 1.0) if many else (BLUE, 1.9)
-            stroke(figure, across, up, color=colour, linewidth=thick)
+            dots = None if many else "o"
+            stroke(figure, across, up, color=colour, linewidth=thick, marker=dots, markersize=3.2)
         # a trial that stopped early is no longer part of the mean, rather than standing still in it
         known = sorted({step for steps, _ in lines for step in steps})
         mean = [np.mean([v[list(s).index(at)] for s, v in lines if at in s]) for at in known]
