@@ -9,12 +9,12 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 from safetensors import SafetensorError
@@ -112,18 +112,23 @@ def load_model(folder: Path, dtype: str = "float32") -> Decoder:
     config, settings = decoder_config(folder), read_settings(folder)
     found = dict(_tensors(folder))
     skeleton = eqx.filter_eval_shape(new_decoder, jax.random.key(0), config, dtype)
-    ours = {name: np.empty(leaf.shape, leaf.dtype) for name, leaf in leaves_of(skeleton).items()}
+    shapes = leaves_of(skeleton)
     names = _names(family_of(settings, folder / "config.json"))
     bare = not any(name.startswith(names.prefix) for name in found)
-    for entry in _entries(config, names, ours):
-        name = entry.name.removeprefix(names.prefix) if bare else entry.name
-        if name not in found:
-            raise ProximaError(f"{folder}: the weights have no {name}, which config.json asks for")
-        _fill(ours, entry, found.pop(name), folder)
-    _check_rest(found, config, ours, folder)
-    # one by one, so that what is on the device is not on the host as well
-    leaves = [jnp.asarray(ours.pop(name)) for name in list(ours)]
-    return jax.tree.unflatten(jax.tree.structure(skeleton), leaves)
+    ours: dict[str, jax.Array] = {}
+    for leaves, entries in groupby(_entries(config, names, shapes), lambda entry: entry.leaves):
+        arrays = {leaf: np.empty(shapes[leaf].shape, shapes[leaf].dtype) for leaf in leaves}
+        for entry in entries:
+            name = entry.name.removeprefix(names.prefix) if bare else entry.name
+            if name not in found:
+                raise ProximaError(
+                    f"{folder}: the weights have no {name}, which config.json asks for"
+                )
+            _fill(arrays, entry, found.pop(name), folder)
+        # device_put copies once, jnp.asarray twice; waited for, so that the original is let go
+        ours |= {leaf: jax.block_until_ready(jax.device_put(arrays.pop(leaf))) for leaf in leaves}
+    _check_rest(found, ours, folder)
+    return jax.tree.unflatten(jax.tree.structure(skeleton), [ours[leaf] for leaf in shapes])
 
 
 def save_model(
@@ -257,9 +262,7 @@ def _of_layer(leaf: np.ndarray, layer: int | None) -> np.ndarray:
     return leaf if layer is None else leaf[layer]
 
 
-def _check_rest(
-    found: dict[str, _Tensor], config: DecoderConfig, ours: Mapping[str, np.ndarray], folder: Path
-) -> None:
+def _check_rest(found: dict[str, _Tensor], ours: Mapping[str, jax.Array], folder: Path) -> None:
     """What nobody took must be known to be superfluous."""
     head = found.pop(HEAD, None)  # still there: the head is tied
     if head is not None and not (
