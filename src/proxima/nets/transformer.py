@@ -20,7 +20,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from proxima.nets import norms
 from proxima.nets.lora import Adapters, LowRank, adapted
+from proxima.nets.norms import Norm
+from proxima.nets.rotary import RopeScaling, frequencies_of, rotate, turns_at
 
 # A score that no place takes part with; finite, so that a row of pads stays a number.
 FAR = -1e30
@@ -29,16 +32,6 @@ FAR = -1e30
 FEW_LAYERS = 4
 
 EMBEDDING_DEVIATION = 0.02  # GPT-2's and Llama's
-
-
-@dataclass(frozen=True, kw_only=True)
-class RopeScaling:
-    """Llama 3's stretching of the slow rotations, for contexts longer than those it was trained on."""
-
-    factor: float
-    low_frequency: float
-    high_frequency: float
-    trained_positions: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,13 +65,6 @@ ACTIVATIONS = {
     "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),
     "gelu": lambda x: jax.nn.gelu(x, approximate=False),
 }
-
-
-class Norm(eqx.Module):
-    """A layer's scale and shift; no shift for RMSNorm."""
-
-    scale: Array
-    shift: Array | None
 
 
 class Projection(eqx.Module):
@@ -275,7 +261,7 @@ def qkv(
     if layer.q_norm is not None and layer.k_norm is not None:
         q, k = normed(config, layer.q_norm, q), normed(config, layer.k_norm, k)
     if turns is not None:
-        q, k = _rotate(q, turns), _rotate(k, turns)
+        q, k = rotate(q, turns), rotate(k, turns)
     return q, k, v
 
 
@@ -304,86 +290,39 @@ def attend(config, layer: Layer, adapter, q: Array, k: Array, v: Array, seen: Ar
 def mlp(config: DecoderConfig, layer: Layer, adapter: Adapters | None, h: Array) -> Array:
     x = normed(config, layer.mlp_norm, h)
     up = _project(layer.up, adapter and adapter.up, x)
-    act = ACTIVATIONS[config.activation]
-    gate = layer.gate
-    inner = act(up) if gate is None else act(_project(gate, adapter and adapter.gate, x)) * up
+    if layer.gate is None:
+        inner = ACTIVATIONS[config.activation](up)
+    else:
+        inner = _gated(_project(layer.gate, adapter and adapter.gate, x), up, config.activation)
     return _project(layer.down, adapter and adapter.down, inner)
 
 
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _gated(gate: Array, up: Array, activation: str) -> Array:
+    """The gate's activation times up; only the two are kept for the gradient, which does the rest again."""
+    return ACTIVATIONS[activation](gate) * up
+
+
+def _gated_forward(gate: Array, up: Array, activation: str) -> tuple[Array, tuple[Array, Array]]:
+    return _gated(gate, up, activation), (gate, up)
+
+
+def _gated_backward(activation: str, kept: tuple[Array, Array], slope: Array) -> tuple[Array, ...]:
+    _, pull = jax.vjp(lambda gate, up: ACTIVATIONS[activation](gate) * up, *kept)
+    return pull(slope)
+
+
+_gated.defvjp(_gated_forward, _gated_backward)
+
+
 def normed(config: DecoderConfig, norm: Norm, x: Array) -> Array:
-    exact = x.astype(jnp.float32)
-    if config.norm == "layer" and norm.shift is not None:
-        exact = exact - jnp.mean(exact, axis=-1, keepdims=True)
-    scaled = _scaled(_to_size_one(exact, config.norm_eps).astype(x.dtype), norm.scale)
-    return scaled if norm.shift is None else scaled + _spread(norm.shift, x)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(1,))
-def _to_size_one(x: Array, eps: float) -> Array:
-    """x over the root of its mean square; its gradient written out takes a CPU half the time."""
-    return x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + eps)
-
-
-def _size_forward(x: Array, eps: float) -> tuple[Array, tuple[Array, Array]]:
-    factor = jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + eps)
-    return x * factor, (x, factor)
-
-
-def _size_backward(eps: float, kept: tuple[Array, Array], slope: Array) -> tuple[Array]:
-    x, factor = kept
-    unit = x * factor
-    return (factor * (slope - unit * jnp.mean(slope * unit, axis=-1, keepdims=True)),)
-
-
-_to_size_one.defvjp(_size_forward, _size_backward)
-
-
-@jax.custom_vjp
-def _scaled(x: Array, scale: Array) -> Array:
-    """x times a vector; the vector's gradient is a product with ones, which a CPU adds up faster."""
-    return x * _spread(scale, x)
-
-
-def _scaled_forward(x: Array, scale: Array) -> tuple[Array, tuple[Array, Array]]:
-    return _scaled(x, scale), (x, scale)
-
-
-def _scaled_backward(kept: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
-    x, scale = kept
-    each = (slope * x).reshape(-1, x.shape[-1])
-    return slope * _spread(scale, slope), (jnp.ones((1, len(each)), each.dtype) @ each)[0]
-
-
-_scaled.defvjp(_scaled_forward, _scaled_backward)
-
-
-def _spread(vector: Array, like: Array) -> Array:
-    return jnp.broadcast_to(vector, like.shape)
+    """x as the decoder's kind of norm has it."""
+    return norms.normed(norm, x, config.norm == "layer", config.norm_eps)
 
 
 def turns_of(config: DecoderConfig, places: Array) -> tuple[Array, Array] | None:
-    """Cosines and sines of the rotations at each place, (B, 1, T, head width / 2)."""
+    """The rotations at each place; None where positions are learned."""
     if config.positions == "learned":
         return None
-    angles = places[:, None, :, None].astype(jnp.float32) * _frequencies(config)[None, None, None]
-    return jnp.cos(angles), jnp.sin(angles)
-
-
-def _frequencies(config: DecoderConfig) -> Array:
     half = config.head_width // 2
-    plain = config.rope_theta ** (-jnp.arange(half, dtype=jnp.float32) / half)
-    scaling = config.rope_scaling
-    if scaling is None:
-        return plain
-    # Waves shorter than the trained context stay, much longer ones are stretched, those between blend.
-    turns = scaling.trained_positions * plain / (2 * math.pi)
-    blend = (turns - scaling.low_frequency) / (scaling.high_frequency - scaling.low_frequency)
-    blend = jnp.clip(blend, 0.0, 1.0)
-    return (1 - blend) * plain / scaling.factor + blend * plain
-
-
-def _rotate(x: Array, turns: tuple[Array, Array]) -> Array:
-    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    cos, sin = (jnp.broadcast_to(each, first.shape) for each in turns)
-    rotated = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
-    return rotated.astype(x.dtype)
+    return turns_at(places, frequencies_of(half, config.rope_theta, config.rope_scaling))
