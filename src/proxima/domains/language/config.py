@@ -100,7 +100,7 @@ class RewardModelConfig:
     updates: Annotated[int, Ge(1)] = 200
     """Optimizer steps."""
     batch_size: Annotated[int, Ge(1)] = 32
-    """Pairs per optimizer step."""
+    """Pairs per optimizer step; with ratings twice as many texts, each compared with all the others."""
     learning_rate: Annotated[float, Ge(0)] = 1.5e-3
     """Peak of a one-cycle schedule."""
     weight_decay: Annotated[float, Ge(0)] = 0.05

@@ -1,12 +1,13 @@
 """A reward model: one number for a text, learnt from which of two texts people prefer.
 
     P(a is preferred to b) = σ(r(a) − r(b))                 (Bradley & Terry 1952)
-    loss = −log σ(r(chosen) − r(rejected)), mean over the pairs
+    loss = −log σ(r(better) − r(worse)), mean over the pairs of a batch
 
 r is what a head makes of the features at a text's last token, the EOS of a text that ended. Pairs are given,
-or drawn anew for every update from rated texts: any two whose ratings differ by more than a gap. r is known
-up to a shift; `calibrated` shifts and scales it to mean 0 and deviation 1 on what the reference writes.
-Saved, it is a Hugging Face folder with its own tokenizer and a head beside it.
+or come of ratings: all pairs within a random batch of texts whose ratings differ by more than a gap, so that
+a text that was read once is compared many times. r is known up to a shift; `calibrated` shifts and scales it
+to mean 0 and deviation 1 on what the reference writes. Saved, it is a Hugging Face folder with its own
+tokenizer and a head beside it.
 """
 
 import json
@@ -26,7 +27,7 @@ from proxima.core.stage import Stage
 from proxima.domains.language.batches import Place, drawn, filled, in_batches, with_eos
 from proxima.domains.language.config import RewardModelConfig
 from proxima.domains.language.hf import load_model, save_model
-from proxima.domains.language.model import Part, fresh_part, merged_decoder, score_texts
+from proxima.domains.language.model import Head, Part, fresh_part, merged_decoder, score_texts
 from proxima.domains.language.optimizers import Numbers, adamw_step, first_adam, numbers, one_cycle
 from proxima.domains.language.part_files import load_part, save_part
 from proxima.domains.language.samples import Rows
@@ -35,6 +36,7 @@ from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import Decoder
 
 SCORED_AT_ONCE = 64  # texts
+HEAD_SCALE = 0.5
 LEAST_DEVIATION = 1e-6
 HEAD, MEASURED = "reward_head.safetensors", "reward_model.json"
 
@@ -46,8 +48,15 @@ class Pairs(NamedTuple):
     rejected: Sequence[Ids]
 
 
-# number of the update, number of pairs → the pairs of that update
-PairSource = Callable[[int, int], Pairs]
+class Compared(NamedTuple):
+    """Texts as ids, and which is better than which: (texts, texts), row than column."""
+
+    texts: Sequence[Ids]
+    better: np.ndarray
+
+
+# number of the update, number of pairs → what is compared in that update: twice as many texts at most
+Source = Callable[[int, int], Compared]
 
 
 class RewardState(NamedTuple):
@@ -61,7 +70,8 @@ class Told(NamedTuple):
     """What a step is given and does not change."""
 
     base: Decoder
-    pairs: Rows  # (2B, T): first all chosen, then all rejected; rows of pads where there is no pair
+    rows: Rows  # (texts, T); all pads where there is no text
+    better: Array  # (texts, texts) bool
     numbers: Numbers
 
 
@@ -74,21 +84,28 @@ class RewardModel(NamedTuple):
     std: Array  # ()
 
 
-def rated_pairs(
-    texts: Sequence[Ids], ratings: Sequence[float], gap: float, seed: int
-) -> PairSource:
-    """Fresh random pairs for every update, uniformly of all whose ratings differ by more than `gap`."""
-    return lambda n, count: make_pairs(texts, ratings, gap, count, (seed, n))
+def rated_pairs(texts: Sequence[Ids], ratings: Sequence[float], gap: float, seed: int) -> Source:
+    """Every text once per epoch, compared with all in its batch whose ratings differ by more than `gap`."""
+    rated = np.asarray(ratings, np.float64)
+    _worse(rated, gap)
+
+    def source(n: int, count: int) -> Compared:
+        chosen = drawn(len(texts), 2 * count, seed, n)
+        better = rated[chosen][:, None] - rated[chosen][None] > gap
+        return Compared([texts[i] for i in chosen], better)
+
+    return source
 
 
-def given_pairs(pairs: Pairs, seed: int) -> PairSource:
+def given_pairs(pairs: Pairs, seed: int) -> Source:
     """Every pair once per epoch, in a new order each."""
     if not len(pairs.chosen):
         raise ProximaError("reward_model: there are no training pairs; bring some")
 
-    def source(n: int, count: int) -> Pairs:
+    def source(n: int, count: int) -> Compared:
         chosen = drawn(len(pairs.chosen), count, seed, n)
-        return Pairs([pairs.chosen[i] for i in chosen], [pairs.rejected[i] for i in chosen])
+        texts = [pairs.chosen[i] for i in chosen] + [pairs.rejected[i] for i in chosen]
+        return Compared(texts, np.eye(len(texts), k=len(chosen), dtype=bool))
 
     return source
 
@@ -101,16 +118,7 @@ def make_pairs(
     seed: int | Sequence[int],
 ) -> Pairs:
     """`count` random pairs of texts whose ratings differ by more than `gap`, the better rated first."""
-    rated = np.asarray(ratings, np.float64)
-    ascending = np.argsort(rated, kind="stable")
-    # of the text at place i in this order, so many texts are worse by more than the gap: those before
-    worse = np.searchsorted(rated[ascending], rated[ascending] - gap, side="left")
-    if not worse.any():
-        spread = f"{np.ptp(rated):g}" if len(rated) else "no text at all"
-        raise ProximaError(
-            f"reward_model.rating_gap: {gap:g}, and no two ratings differ by more (at most {spread}); "
-            "set a smaller one"
-        )
+    ascending, worse = _worse(np.asarray(ratings, np.float64), gap)
     random = np.random.default_rng(seed)
     until = np.cumsum(worse)
     places = np.searchsorted(until, random.integers(0, until[-1], count), side="right")
@@ -123,27 +131,32 @@ def reward_stage(
     config: RewardModelConfig,
     base: Decoder,
     lora: LoraConfig | None,
-    train: PairSource,
+    train: Source,
     held_out: Pairs,
     eos_id: int,
     seed: int,
     checkpoint: bool = False,
     place: Place = lambda rows: rows,
 ) -> Stage:
-    """The stage over pairs of texts without EOS; the trunk starts as `base`, the head at 0."""
-    longest = base.config.context
+    """The stage over texts without EOS; the trunk starts as `base`, the head small and random."""
+    longest, count = base.config.context, config.batch_size
     if not len(held_out.chosen):
         raise ProximaError("reward_model: there are no held-out pairs; bring some")
     unique, first, second = _unique(held_out, eos_id, longest)
 
     def init() -> RewardState:
-        part = fresh_part(jax.random.key(seed), base, lora, head=True)
+        trunk_key, head_key = jax.random.split(jax.random.key(seed))
+        part = fresh_part(trunk_key, base, lora)._replace(head=_head(head_key, base.config.width))
         return RewardState(part, first_adam(part))
 
     def update(state: RewardState, n: int) -> tuple[RewardState, dict[str, float]]:
-        rows = side_by_side(train(n, config.batch_size), config.batch_size, eos_id, longest)
+        compared = train(n, count)
+        rows = place(filled(with_eos(compared.texts, eos_id, longest), 2 * count, longest))
+        better = np.zeros((2 * count, 2 * count), bool)
+        better[: len(compared.texts), : len(compared.texts)] = compared.better
         rate = one_cycle(n, config.updates, config.learning_rate)
-        told = Told(base, place(rows), numbers(rate, config.weight_decay, config.max_grad_norm))
+        step = numbers(rate, config.weight_decay, config.max_grad_norm)
+        told = Told(base, rows, jax.device_put(better), step)
         state, metrics = reward_step(told, state, checkpoint)
         found = {name: float(value) for name, value in jax.device_get(metrics).items()}
         return state, found | {"train/learning_rate": rate}
@@ -164,27 +177,18 @@ def reward_part(state: RewardState) -> Part:
     return state.part
 
 
-def side_by_side(pairs: Pairs, count: int, eos_id: int, longest: int) -> Rows:
-    """The texts of `count` pairs with their EOS, chosen first; all pads where there are fewer pairs."""
-    missing: list[Ids] = [[]] * (count - len(pairs.chosen))
-    chosen, rejected = (with_eos(each, eos_id, longest) for each in pairs)
-    return filled([*chosen, *missing, *rejected, *missing], 2 * count, longest)
+def preference_losses(scored: Array) -> Array:
+    """−log σ(r_i − r_j) of all ordered pairs of scores (texts,): what it costs if i is better than j."""
+    return jax.nn.softplus(-(scored[:, None] - scored[None]))
 
 
-def preference_losses(
-    base: Decoder, part: Part, rows: Rows, checkpoint: bool = False
-) -> tuple[Array, Array, Array]:
-    """−log σ(r(chosen) − r(rejected)) of each pair (B,), the differences, and which pairs count."""
-    chosen, rejected = jnp.split(score_texts(base, part, rows, checkpoint), 2)
-    margins = chosen - rejected
-    valid = jnp.any(rows.mask[: len(margins)], axis=1)
-    return jax.nn.softplus(-margins), margins, valid
-
-
-def mean_loss(part: Part, base: Decoder, rows: Rows, checkpoint: bool) -> tuple[Array, Array]:
-    """The loss of a batch, and how many of its pairs are put in the right order."""
-    losses, margins, valid = preference_losses(base, part, rows, checkpoint)
-    return jnp.mean(losses, where=valid), jnp.mean(margins > 0, where=valid)
+def mean_loss(part: Part, told: Told, checkpoint: bool) -> tuple[Array, Array]:
+    """The loss of a batch, and which share of its pairs is put in the right order."""
+    scored = score_texts(told.base, part, told.rows, checkpoint)
+    count = jnp.maximum(jnp.sum(told.better), 1)
+    losses = jnp.where(told.better, preference_losses(scored), 0.0)
+    right = told.better & (scored[:, None] > scored[None])
+    return jnp.sum(losses) / count, jnp.sum(right) / count
 
 
 @eqx.filter_jit(donate="all-except-first")
@@ -193,7 +197,7 @@ def reward_step(
 ) -> tuple[RewardState, dict[str, Array]]:
     """One optimizer step; the old state is given up."""
     grad = jax.value_and_grad(mean_loss, has_aux=True)
-    (loss, accuracy), gradient = grad(state.part, told.base, told.pairs, checkpoint)
+    (loss, accuracy), gradient = grad(state.part, told, checkpoint)
     part, optimizer, norm = adamw_step(state.part, gradient, state.optimizer, told.numbers)
     metrics = {"loss/reward_model": loss, "train/accuracy": accuracy, "train/grad_norm": norm}
     return RewardState(part, optimizer), metrics
@@ -260,6 +264,27 @@ def load_reward_model(folder: Path, dtype: str = "float32") -> tuple[RewardModel
 @eqx.filter_jit
 def _compiled_scores(base: Decoder, part: Part, rows: Rows) -> Array:
     return score_texts(base, part, rows)
+
+
+def _head(key: Array, width: int) -> Head:
+    """A head whose first scores are about ±HEAD_SCALE; from 0 the trunk would learn nothing at first."""
+    return Head(jax.random.normal(key, (width,)) * HEAD_SCALE / width**0.5, jnp.zeros(()))
+
+
+def _worse(rated: np.ndarray, gap: float) -> tuple[np.ndarray, np.ndarray]:
+    """The texts in the order of their ratings, and for each place there how many are worse by the gap.
+
+    Those are the first so many of the order. None at all is an error: there is nothing to compare.
+    """
+    ascending = np.argsort(rated, kind="stable")
+    worse = np.searchsorted(rated[ascending], rated[ascending] - gap, side="left")
+    if not worse.any():
+        most = f"{np.ptp(rated):g} at most" if len(rated) else "there are none"
+        raise ProximaError(
+            f"reward_model.rating_gap: {gap:g}, and no two ratings differ by more ({most}); set a "
+            "smaller one"
+        )
+    return ascending, worse
 
 
 def _unique(
