@@ -138,6 +138,40 @@ LINES = {
         1.5,
         "ours_packing.py",
     ),
+    "language_generation": Line(
+        "627,360 parameters, 64 prompts × 20 new tokens: tokens per second",
+        ("generation", "--updates", "20"),
+        "trl",
+        ("trl_ppo.py", "generation", "--updates", "5"),
+        2.0,
+        "ours_language.py",
+    ),
+    "language_ppo": Line(
+        "627,360 parameters, 64 × 20 tokens, PPO with 4 optimizer steps: iterations per second",
+        ("ppo", "--updates", "5"),
+        "trl",
+        ("trl_ppo.py", "ppo", "--updates", "3"),
+        2.0,
+        "ours_language.py",
+    ),
+    "smollm2_generation": Line(
+        "SmolLM2-135M, 16 prompts of 16 × 64 new tokens: tokens per second",
+        ("smollm2_generation", "--updates", "1"),
+        "trl",
+        ("torch_smollm2.py", "generation", "--updates", "1"),
+        1.2,
+        "ours_language.py",
+        ("ours_language.py", "write"),
+    ),
+    "smollm2_lora": Line(
+        "SmolLM2-135M, LoRA rank 16, 8 × 64 tokens: updates per second",
+        ("smollm2_lora", "--updates", "3"),
+        "trl",
+        ("torch_smollm2.py", "lora", "--updates", "3"),
+        1.2,
+        "ours_language.py",
+        ("ours_language.py", "write"),
+    ),
     "envpool": Line(
         "EnvPool CartPole, 1,024 envs, rollouts kept; the rival's loop keeps nothing",
         ("--envs", "1024", "--updates", "20", "--groups", "2"),
@@ -267,6 +301,23 @@ def double_buffering(repeat: int) -> dict[str, Any]:
     }
 
 
+def language_memory() -> dict[str, Any]:
+    """Memory of policy, reference, critic and reward model with LoRA over SmolLM2, during PPO."""
+    script = str(HERE / "ours_language.py")
+    subprocess.run([sys.executable, script, "write"], check=True)
+    run = subprocess.run(
+        [sys.executable, script, "memory"], capture_output=True, text=True, check=True
+    )
+    found = json.loads(run.stdout.splitlines()[-1])
+    return {
+        "line": "memory of four models with LoRA over SmolLM2, relative to the base's",
+        "ours": found,
+        "ratio": found["ratio"],
+        "at_most": 1.5,
+        "reached": found["ratio"] <= 1.5,
+    }
+
+
 def trading_growth() -> dict[str, Any]:
     """Cost of an environment step against rows of prices and number of environments."""
     run = subprocess.run(
@@ -388,7 +439,8 @@ def same(first: dict[str, Any], second: dict[str, Any]) -> bool:
 def main() -> None:
     """Measure what the command line asks for, print it, and write it down."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    everything = [*LINES, "trading_matrix", "trading_growth", "double_buffering", "solve", "help"]
+    others = ("trading_matrix", "trading_growth", "double_buffering", "language_memory")
+    everything = [*LINES, *others, "solve", "help"]
     parser.add_argument("lines", nargs="*", help=f"some of: {', '.join(everything)}")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--no-write", action="store_true", help="print only")
@@ -403,6 +455,8 @@ def main() -> None:
             result = trading_growth()
         elif name == "double_buffering":
             result = double_buffering(options.repeat)
+        elif name == "language_memory":
+            result = language_memory()
         elif name == "help":
             result = help_seconds(options.repeat)
         else:

@@ -42,6 +42,7 @@ class Batch(NamedTuple):
 SMALL = Batch(rows=64, prompt=5, new=20)
 SMOLLM2_GENERATION = Batch(rows=16, prompt=16, new=64)
 SMOLLM2_LORA = Batch(rows=8, prompt=0, new=64)
+SMOLLM2_PPO = Batch(rows=16, prompt=16, new=32)  # whose memory is measured
 
 
 def token_rows(rows: int, tokens: int, vocabulary: int, seed: int = 0) -> list[list[int]]:
