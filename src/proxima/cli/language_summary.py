@@ -56,7 +56,8 @@ def print_language_summary(console: Console, summary: dict[str, Any]) -> None:
     paths = summary["paths"]
     lines = {"Results, plots and checkpoints": paths["run"]}
     if "ppo" in stages:
-        lines |= {"Samples, before and after": paths["report"], "The model": paths["model"]}
+        lines |= {"The report, one page": paths["report"]}
+        lines |= {"Samples, token by token": paths["samples"], "The model": paths["model"]}
         lines |= {"Talk to it": f"proxima chat {summary['run_id']}"}
     if summary.get("mlflow_run_id"):
         lines["Look at it in the browser"] = "proxima dashboard"

@@ -15,6 +15,8 @@ from proxima.domains.language.peft import save_adapters
 from proxima.experiment.clock import time_summary, timed
 from proxima.experiment.files import RunFiles, read_json, read_rows, write_json
 from proxima.experiment.language_parts import REFERENCE_FOLDER, Material, PPOParts
+from proxima.experiment.language_report import NAME as REPORT
+from proxima.experiment.language_report import write_language_report
 from proxima.experiment.stage import LanguageRun, Place, finish_stage
 from proxima.report import language, statistics
 from proxima.report.samples import SamplesData, gains, write_samples_page
@@ -102,8 +104,8 @@ def _save_policy(place: Place, material: Material, parts: PPOParts, policy: Part
     material.tokenizer.save(trial / MODEL)
     lora = place.run.scenario.lora
     if lora is not None and policy.adapters is not None:
-        own = place.run.scenario.sft is not None or material.folder is None
-        base = trial / REFERENCE_FOLDER if own else material.folder
+        tuned = place.run.scenario.sft is not None
+        base = trial / REFERENCE_FOLDER if tuned or material.folder is None else material.folder
         save_adapters(policy.adapters, lora, trial / ADAPTER, base)
 
 
@@ -162,7 +164,7 @@ def finish_run(run: LanguageRun, results: list[dict[str, Any]]) -> dict[str, Any
     run.tracker.log_artifacts(None, files.summary, None)
     run.tracker.log_parent_metrics(0, _flat(summary["figures"]))
     with timed(run.clock, "tracking"):
-        ends: list[Status] = ["finished"] * len(results) * len(stages)
+        ends: list[Status] = ["finished" for _ in results for _ in stages]
         outcome = run.tracker.finish(ends, "finished")
     for result in results:
         last = len(stages) * (result["trial"] + 1) - 1  # its last stage speaks for it
@@ -186,6 +188,7 @@ def finish_run(run: LanguageRun, results: list[dict[str, Any]]) -> dict[str, Any
         time=dict(run.clock.seconds),
     )
     write_json(files.info, run.info)
+    write_language_report(files)
     run.display.close()
     return summary
 
@@ -226,7 +229,8 @@ def summarize(run: LanguageRun, results: list[dict[str, Any]]) -> dict[str, Any]
         "paths": {
             "run": str(files.root),
             "summary": str(files.summary),
-            "report": str(files.trial(0) / PAGE),
+            "report": str(files.root / REPORT),
+            "samples": str(files.trial(0) / PAGE),
             "model": str(files.trial(0) / (MODEL if scenario.ppo else REFERENCE_FOLDER)),
         },
     }

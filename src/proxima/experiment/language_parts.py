@@ -19,6 +19,7 @@ from proxima.domains.language.hf import check_vocabulary, load_model, locate, sa
 from proxima.domains.language.judge import judge
 from proxima.domains.language.mesh import lay_out, lay_out_rows
 from proxima.domains.language.model import REFERENCE, Part, joined, new_model
+from proxima.domains.language.part_files import load_part, save_part
 from proxima.domains.language.ppo import experience_from, ppo_stage
 from proxima.domains.language.reward_model import (
     Pairs,
@@ -39,12 +40,13 @@ from proxima.domains.language.tokenizer import (
     Tokenizer,
     left_padded,
     load_tokenizer,
+    right_padded,
     train_tokenizer,
     unpadded,
 )
 from proxima.scenario import LanguageScenario
 
-REFERENCE_FOLDER, REWARD_FOLDER = "reference", "model"
+REFERENCE_FOLDER, REWARD_FOLDER, PART_FILE = "reference", "model", "part.safetensors"
 # Roles of the keys that come from a trial's seed here; the stages have their own.
 WEIGHTS, CALIBRATION = 101, 102
 
@@ -185,9 +187,14 @@ def save_reward(
     place: Path, scenario: LanguageScenario, material: Material, base: Any, part: Part, seed: int
 ) -> RewardModel:
     """The reward model, calibrated on the reference's samples, as a folder; PPO reads it from there."""
+    texts = _reference_texts(scenario, material, base, seed)
     tokenizer = material.tokenizer
-    model = calibrated(base, part, _reference_texts(scenario, material, base, seed))
-    save_reward_model(model, tokenizer, place / REWARD_FOLDER)
+    rows = right_padded(texts, tokenizer.pad_id)
+    model = calibrated(base, part, rows, _placing(scenario))
+    folder = place / REWARD_FOLDER
+    save_reward_model(model, tokenizer, folder, material.folder)
+    if scenario.lora is not None:  # so that this run's PPO need not hold the base a second time
+        save_part(part, folder / PART_FILE)
     return model
 
 
@@ -237,9 +244,13 @@ def reward_of(
     if config.kind == "function":
         return RewardComputer(config, tokenizer=tokenizer)
     if config.path is None:
-        model, _ = load_reward_model(trial / "reward_model" / REWARD_FOLDER, base)
-        return RewardComputer(config, model, tokenizer=tokenizer)
-    model, theirs = load_reward_model(locate(config.path))
+        folder = trial / "reward_model" / REWARD_FOLDER
+        model, _ = load_reward_model(folder, scenario.model.dtype)
+        if scenario.lora is not None:
+            model = model._replace(base=base, part=load_part(folder / PART_FILE, base))
+        return RewardComputer(config, _laid_out(model, scenario), tokenizer=tokenizer)
+    model, theirs = load_reward_model(locate(config.path), scenario.model.dtype)
+    model = _laid_out(model, scenario)
     same = theirs.serialized() == tokenizer.serialized()
     return RewardComputer(
         config, model, tokenizer=tokenizer, model_tokenizer=None if same else theirs
@@ -285,6 +296,11 @@ def _reference_texts(
         samples = generator.generate(REFERENCE, left_padded(asked, tokenizer.pad_id), key)
         texts += unpadded(joined(samples.prompts, samples.completions))
     return texts[:count]
+
+
+def _laid_out(model: RewardModel, scenario: LanguageScenario) -> RewardModel:
+    mesh = scenario.model.mesh
+    return model._replace(base=lay_out(model.base, mesh), part=lay_out(model.part, mesh))
 
 
 def _key(seed: int, role: int) -> jax.Array:

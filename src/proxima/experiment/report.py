@@ -22,16 +22,18 @@ def report_reference(
     """Write the page of an experiment's latest run, or of a run, and say where it is."""
     files = find_run(reference, output_directory)
     if parse(files.scenario.read_text(), str(files.scenario)).get("domain") == "language":
-        from proxima.experiment.language_finish import write_page
-
-        return write_page(files, trial_in(reference), out)
+        return _language_page(files, Path(reference).name, out)
     return write_report(files, out)
 
 
-def trial_in(reference: str) -> int:
-    """The trial whose directory a reference names; the first where it names none."""
-    name = Path(reference).name
-    return int(name.removeprefix("trial_")) if name.startswith("trial_") else 0
+def _language_page(files: RunFiles, name: str, out: Path | None) -> Path:
+    """Of a run its report, of a trial its samples."""
+    from proxima.experiment.language_finish import write_page
+    from proxima.experiment.language_report import write_language_report
+
+    if name.startswith("trial_"):
+        return write_page(files, int(name.removeprefix("trial_")), out)
+    return write_language_report(files, out)
 
 
 def write_report(files: RunFiles, out: Path | None = None) -> Path:
