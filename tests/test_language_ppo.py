@@ -13,6 +13,7 @@ from proxima.domains.language import learn as learning
 from proxima.domains.language.config import KLConfig, LanguagePPOConfig, RewardConfig
 from proxima.domains.language.learn import (
     ModelTrainer,
+    critic_from,
     first_state,
     gradient_of,
     hyper_of,
@@ -20,7 +21,9 @@ from proxima.domains.language.learn import (
     plan_of,
     rates,
 )
+from proxima.domains.language.model import fresh_part, values_before
 from proxima.domains.language.ppo import experience_from, next_prompts, ppo_stage, prompt_rows
+from proxima.domains.language.reward_model import RewardModel, scores
 from proxima.domains.language.rewards import RewardComputer
 
 CONFIG = LanguagePPOConfig(
@@ -201,7 +204,7 @@ def test_micro_batches_change_no_gradient(base, experience):
 
 
 def test_the_loss_is_the_sum_over_valid_tokens_by_their_number(base, experience):
-    from proxima.domains.language.model import score_completions, values_before
+    from proxima.domains.language.model import score_completions
 
     state, hyper = moved_state(base), hyper_of(CONFIG)
     _, means, gap = jax.jit(gradient_of, static_argnames="plan")(
@@ -330,3 +333,13 @@ def test_adapters_make_good_tokens_likelier(base, experience):
         losses.append(float(seen.policy_loss))
     # −mean ratio: −1 at first
     assert losses[0] == pytest.approx(-1.0, abs=1e-4) and losses[-1] < -1.2
+
+
+def test_a_critic_may_start_with_the_reward_models_opinion(base, experience):
+    part = tiny.moved(base, fresh_part(jax.random.key(0), base, tiny.LORA, head=True), 0.3)
+    model = RewardModel(base, part, jnp.float32(0.5), jnp.float32(2.0))
+    state = first_state(CONFIG, base, tiny.LORA, 0, critic_from(model))
+    rows = (experience.prompts, experience.completions)
+    values = jax.jit(values_before)(base, state.value, *rows)
+    # the value before a completion is the score of its prompt
+    np.testing.assert_allclose(values[:, 0], jax.jit(scores)(model, experience.prompts), atol=1e-5)

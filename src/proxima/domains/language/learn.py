@@ -31,8 +31,15 @@ from proxima.core.seeds import first_keys
 from proxima.domains.language.buffer import shuffled
 from proxima.domains.language.config import LanguagePPOConfig
 from proxima.domains.language.experience import Kind, Scoring, experience_of
-from proxima.domains.language.model import Part, fresh_part, score_completions, values_before
+from proxima.domains.language.model import (
+    Head,
+    Part,
+    fresh_part,
+    score_completions,
+    values_before,
+)
 from proxima.domains.language.optimizers import Numbers, adamw_step, first_adam
+from proxima.domains.language.reward_model import RewardModel
 from proxima.domains.language.rewards import Shaping
 from proxima.domains.language.samples import Experience, Samples
 from proxima.nets.lora import LoraConfig
@@ -140,15 +147,32 @@ def plan_of(config: LanguagePPOConfig, normalized: bool = False, checkpoint: boo
     )
 
 
+def critic_from(model: RewardModel) -> Part:
+    """A critic that starts with the reward model's opinion of what is written so far (arXiv 2203.02155).
+
+    For a model over the policy's own base, or with weights of its own, that reads the policy's ids.
+    """
+    head = model.part.head
+    assert head is not None
+    return model.part._replace(
+        head=Head(head.weight / model.std, (head.bias - model.mean) / model.std)
+    )
+
+
 def first_state(
-    config: LanguagePPOConfig, base: Decoder, lora: LoraConfig | None, seed: int
+    config: LanguagePPOConfig,
+    base: Decoder,
+    lora: LoraConfig | None,
+    seed: int,
+    critic: Part | None = None,
 ) -> PPOState:
-    """Nothing learnt yet: a policy that is the reference, and a critic that says 0."""
+    """Nothing learnt yet: a policy that is the reference, and a copy of the critic or one that says 0."""
     keys = first_keys(jnp.uint32(seed), 1)
     policy_key, value_key = jax.random.split(keys.weights)
     policy = fresh_part(policy_key, base, lora)
     has_critic = config.advantage == "gae"
-    value = fresh_part(value_key, base, lora, head=True) if has_critic else None
+    fresh = fresh_part(value_key, base, lora, head=True) if critic is None else critic
+    value = jax.tree.map(jnp.copy, fresh) if has_critic else None
     return PPOState(
         policy=policy,
         value=value,

@@ -35,6 +35,7 @@ from proxima.domains.language.learn import (
     hyper_of,
     plan_of,
 )
+from proxima.domains.language.model import Part
 from proxima.domains.language.rewards import RewardComputer, shaping
 from proxima.domains.language.samples import Experience, Rows, Samples
 from proxima.domains.language.tokenizer import Ids, Tokenizer, left_padded
@@ -59,8 +60,12 @@ def ppo_stage(
     evaluate: Callable[[PPOState], dict[str, float]] = lambda state: {},
     evaluate_every: int = 10,
     place: Place = lambda rows: rows,
+    critic: Part | None = None,
 ) -> Stage:
-    """The stage over prompts as ids; `checkpoint` spares memory inside layers."""
+    """The stage over prompts as ids; `checkpoint` spares memory inside layers.
+
+    `critic` is what the critic starts as (`learn.critic_from`); without one it starts by saying 0.
+    """
     _check_sizes(config)
     check_prompts(prompts, base, config.new_tokens)
     generator = Generator(base, tokenizer, config.new_tokens, config.temperature)
@@ -91,7 +96,7 @@ def ppo_stage(
 
     return Stage(
         updates=config.updates,
-        init=lambda: first_state(config, base, lora, seed),
+        init=lambda: first_state(config, base, lora, seed, critic),
         update=update,
         evaluate=evaluate,
         evaluate_every=evaluate_every,
