@@ -90,7 +90,7 @@ def prepare_generation(base: Decoder, batch: task.Batch, updates: int) -> protoc
             runs += 1
             samples = generator.generate(REFERENCE, rows, jax.random.key(runs))
             tokens += int(jnp.sum(samples.completions.mask))
-        return task.answer(tokens, time.perf_counter() - start, tokens)
+        return task.answer(tokens, time.perf_counter() - start, tokens / updates)
 
     run()
     return run

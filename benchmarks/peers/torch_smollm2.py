@@ -62,7 +62,7 @@ def prepare_generation(rows: int, updates: int) -> protocol.Run:
                 use_cache=True,
             )
             tokens += texts[:, batch.prompt :].numel()
-        return task.answer(tokens, time.perf_counter() - start, tokens)
+        return task.answer(tokens, time.perf_counter() - start, tokens / updates)
 
     run()
     return run

@@ -184,7 +184,7 @@ def prepare_generation(rows: int, updates: int) -> protocol.Run:
             ):
                 texts, _ = ppo_trainer.batch_generation(model.policy, prompts, rows, PAD, config)
             tokens += texts[:, prompts.shape[1] :].numel()
-        return task.answer(tokens, time.perf_counter() - start, tokens)
+        return task.answer(tokens, time.perf_counter() - start, tokens / updates)
 
     run()
     return run
