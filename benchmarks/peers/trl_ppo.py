@@ -17,7 +17,7 @@ What differs, in TRL's favour: its generation gives logits, ours the log-probabi
 takes the old log-probabilities from generation (we compute them again with the training forward), clips no
 gradient norm, and has no adaptive KL. Against it: it computes logits at the prompt's places too, and
 collects garbage twice per iteration. Everything optional is off: saving, reports, progress, sample tables,
-gradient checkpointing, bfloat16. The optimizer is the fused one, its fastest here.
+gradient checkpointing, bfloat16. The optimizer is the fused one; others were not compared.
 """
 
 import sys
