@@ -7,7 +7,7 @@ The folder is the one that ours is given too; `python benchmarks/ours_language.p
 
 The same as ours: the weights, float32, two threads. Generation: 16 prompts of 16 tokens, 64 new ones each,
 with a cache, plain sampling at temperature 1, no EOS. LoRA: rank 16, alpha 32 on q, k, v and o; 8 texts
-of 64 tokens, the loss of the next token, forward, backward and a step of AdamW (fused, its fastest here).
+of 64 tokens, the loss of the next token, forward, backward and a step of AdamW (fused; others not compared).
 
 What differs, in torch's favour: no log-probabilities are kept in generation, and no gradient norm is clipped.
 """
