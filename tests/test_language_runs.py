@@ -1,5 +1,6 @@
 """Language runs end to end on a tiny budget: files, tracked runs, exact resume of every stage."""
 
+import errno
 import json
 import math
 import shutil
@@ -9,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from safetensors.numpy import load_file
+from tiny import LANGUAGE
 
 import proxima
 from proxima.core.errors import ProximaError
@@ -17,34 +19,15 @@ from proxima.scenario import load
 
 GOOD, BAD = ("great", "lovely", "fine", "warm"), ("dull", "awful", "bad", "cold")
 NAMES = ("film", "story", "acting", "music", "ending", "cast")
-TINY = {
+TINY = LANGUAGE | {
     "data.source": "file",
     "data.path": "texts.parquet",
     "data.prompt_tokens": 3,
     "data.held_out": 0.25,
-    "model.new.vocabulary": 300,
-    "model.new.layers": 1,
-    "model.new.width": 16,
-    "model.new.heads": 2,
-    "model.new.inner": 16,
-    "model.new.context": 24,
-    "sft.epochs": 1,
     "sft.batch_size": 16,
     "sft.evaluate_every": 4,
-    "reward_model.updates": 6,
-    "reward_model.batch_size": 8,
-    "reward_model.held_out_pairs": 16,
-    "reward_model.calibration_samples": 16,
-    "reward_model.evaluate_every": 3,
-    "ppo.updates": 4,
-    "ppo.batch_size": 8,
-    "ppo.new_tokens": 6,
-    "evaluation.prompts": 8,
-    "evaluation.frequency": 2,
     "evaluation.judge": "test_language_runs.judge",
-    "evaluation.samples": 3,
     "checkpoint.frequency": 1,
-    "tracking.enabled": False,
 }
 
 
@@ -208,6 +191,7 @@ def test_a_callback_may_end_a_stage_and_the_next_begins(tmp_path, monkeypatch):
         {"lora": {"rank": 2}},
         {"ppo.advantage": "group"},
         {"ppo.advantage": "leave_one_out", "ppo.kl.target": None},
+        {"model.mesh.data": 2, "model.mesh.tensor": 2},
         {"ppo.micro_batches": 2, "ppo.kl.stop": 0.01, "model.gradient_checkpointing": True},
         {
             "reward_model": None,
@@ -215,7 +199,7 @@ def test_a_callback_may_end_a_stage_and_the_next_begins(tmp_path, monkeypatch):
             "reward.function": "test_language_runs.good_words",
         },
     ],
-    ids=["lora", "grpo", "rloo", "micro", "function"],
+    ids=["lora", "grpo", "rloo", "mesh", "micro", "function"],
 )
 def test_variants_run(more, tmp_path, monkeypatch):
     write_texts(tmp_path)
@@ -267,3 +251,24 @@ def test_every_stage_is_a_tracked_run_of_its_own(tmp_path, monkeypatch):
     assert [m.step for m in client.get_metric_history(ppo.info.run_id, "eval/reward")] == [0, 2, 4]
     names = {each.path for each in client.list_artifacts(ppo.info.run_id)}
     assert {"samples.html", "samples.json", "results.json", "plots"} <= names
+
+
+def test_a_full_disk_is_told_and_the_checkpoint_before_is_kept(tmp_path, monkeypatch, whole):
+    from proxima.train import atomic
+
+    summary, directory = whole
+    write_texts(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    write = atomic.write_directory
+
+    def full(target, *rest):
+        if target.parent.parent.name == "ppo" and target.name.endswith("3"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(target, *rest)
+
+    monkeypatch.setattr(atomic, "write_directory", full)
+    with pytest.raises(ProximaError, match=r"No space left on device.*step_000000000002, is intact"):
+        proxima.run_multiple_experiments(scenario())
+    monkeypatch.setattr(atomic, "write_directory", write)
+    resumed = proxima.resume_experiment("movie_critic")
+    same_weights(trial_of(summary, directory), trial_of(resumed, tmp_path))

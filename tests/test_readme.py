@@ -1,11 +1,12 @@
 """The README's commands and examples run as written, but for a small budget."""
 
+import json
 import re
 import shlex
 from pathlib import Path
 
 import pytest
-from tiny import TINY, flags, run_main
+from tiny import LANGUAGE, TINY, flags, run_main
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -17,14 +18,17 @@ def test_the_daily_commands_run_in_their_order(workdir, capsys, monkeypatch):
     """What the budget leaves alone is the README's own: names, flags, order."""
     assert [words.split()[1] for words in DAILY] == [
         "experiment", "scenarios", "evaluate", "resume", "compare",
-        "generate-data", "peek", "experiment", "report",
+        "generate-data", "peek", "experiment", "report", "experiment", "generate",
     ]  # fmt: skip
-    small = flags(*TINY)
+    small, sizes = flags(*TINY), LANGUAGE | {"sft.batch_size": 512}
+    language = flags(*(f"{key}={json.dumps(value)}" for key, value in sizes.items()))
     host = run_main(["experiment", "--scenario", "cartpole_host", *small], capsys, monkeypatch)
     assert host.code == 0, host.err
     for words in DAILY:
         arguments = shlex.split(words)[1:]
-        if arguments[0] == "experiment":
+        if "movie_critic" in arguments:
+            arguments += language if arguments[0] == "experiment" else ["--new-tokens", "4"]
+        elif arguments[0] == "experiment":
             arguments += small
         done = run_main(arguments, capsys, monkeypatch)
         assert done.code == 0, f"{words}\n{done.err}"

@@ -61,6 +61,28 @@ BUDGET = (*SMALL, *SIZES["ppo"])
 # CartPole whose learner also carries running statistics, so that all a learner can hold is there.
 STATISTICS = ("algorithm.normalize_observations=true", "algorithm.normalize_rewards=true")
 TINY = (*BUDGET, *STATISTICS)
+# A language model of a few thousand weights, a few updates of each stage.
+LANGUAGE: dict[str, Any] = {
+    "model.new.vocabulary": 300,
+    "model.new.layers": 1,
+    "model.new.width": 16,
+    "model.new.heads": 2,
+    "model.new.inner": 16,
+    "model.new.context": 24,
+    "sft.epochs": 1,
+    "reward_model.updates": 6,
+    "reward_model.batch_size": 8,
+    "reward_model.held_out_pairs": 16,
+    "reward_model.calibration_samples": 16,
+    "reward_model.evaluate_every": 3,
+    "ppo.updates": 4,
+    "ppo.batch_size": 8,
+    "ppo.new_tokens": 6,
+    "evaluation.prompts": 8,
+    "evaluation.frequency": 2,
+    "evaluation.samples": 3,
+    "tracking.enabled": False,
+}
 
 
 def tiny(output: Path, *settings: str, name: str = "cartpole") -> Scenario:
