@@ -267,7 +267,9 @@ def test_a_full_disk_is_told_and_the_checkpoint_before_is_kept(tmp_path, monkeyp
         return write(target, *rest)
 
     monkeypatch.setattr(atomic, "write_directory", full)
-    with pytest.raises(ProximaError, match=r"No space left on device.*step_000000000002, is intact"):
+    with pytest.raises(
+        ProximaError, match=r"No space left on device.*step_000000000002, is intact"
+    ):
         proxima.run_multiple_experiments(scenario())
     monkeypatch.setattr(atomic, "write_directory", write)
     resumed = proxima.resume_experiment("movie_critic")
