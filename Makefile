@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench setup clean
+.PHONY: demo test learn lint bench setup clean
 
 setup: $(STAMP)
 
@@ -18,6 +18,10 @@ demo: setup
 
 test: setup lint
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+# movie_critic whole, which the suite has no room for.
+learn: setup
+	PROXIMA_WHOLE=1 $(BIN)/python -m pytest tests/test_learning_language.py
 
 lint: setup
 	$(BIN)/ruff check .
