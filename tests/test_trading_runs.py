@@ -16,7 +16,7 @@ from proxima.domains.trading import metrics
 from proxima.domains.trading.data import prepare_data
 from proxima.domains.trading.market import SPLITS
 from proxima.domains.trading.synthetic import generate
-from proxima.experiment import finish, run, trading
+from proxima.experiment import finish, session, trading
 from proxima.experiment.data import generate_for
 from proxima.experiment.files import RunFiles
 from proxima.scenario import load
@@ -237,7 +237,7 @@ def test_report_rollouts_and_every_metric_are_handed_to_the_tracker(place, monke
             log_metrics=lambda trial, step, found: numbers.update(found),
         )
 
-    monkeypatch.setattr(run, "connect", recording)
+    monkeypatch.setattr(session, "connect", recording)
     summary, _ = go("mean_reversion", *SHORT, "output_directory=tracked")
     assert {(None, "report.html"), (None, "summary.json"), (0, "rollouts")} <= set(logged)
     (trial,) = summary["trials"]
