@@ -16,7 +16,7 @@ from proxima.domains.trading import metrics
 from proxima.domains.trading.data import prepare_data
 from proxima.domains.trading.market import SPLITS
 from proxima.domains.trading.synthetic import generate
-from proxima.experiment import finish, session, trading
+from proxima.experiment import finish, run, session, trading
 from proxima.experiment.data import generate_for
 from proxima.experiment.files import RunFiles
 from proxima.scenario import load
