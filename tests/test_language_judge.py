@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from proxima.core.errors import ProximaError
+from proxima.core.functions import function_at
 from proxima.domains.language.data import lexicon_path
-from proxima.domains.language.functions import function_at
 from proxima.domains.language.judge import judge, valence
 from proxima.domains.language.positive import NEGATIVE, POSITIVE, positive_words
 from proxima.domains.language.tables import write_columns

@@ -1,14 +1,11 @@
 """Pictures of language stages and the page of samples: what is said, escaped, and needed from outside."""
 
-import re
-from html.parser import HTMLParser
-
 import numpy as np
 import pytest
+from page_reader import read as read_page
 from PIL import Image
 
 from proxima.core.errors import ProximaError
-from proxima.report import html
 from proxima.report.language import (
     PERFORMANCE,
     performance,
@@ -23,33 +20,9 @@ from proxima.report.style import save
 EVIL = """<script>alert("x")</script> & 'so on' \x00 \ud83d"""
 
 
-class Reader(HTMLParser):
-    """Collects text and tags, and fails where elements are not closed in order."""
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.text, self.seen = [], [], []
-
-    def handle_starttag(self, name, attributes):
-        self.seen.append((name, dict(attributes)))
-        if name not in html.VOID:
-            self.open.append(name)
-
-    def handle_endtag(self, name):
-        assert self.open.pop() == name
-
-    def handle_data(self, data):
-        if "style" not in self.open:
-            self.text.append(data)
-
-
 def read(page):
-    reader = Reader()
-    reader.feed(page)
-    reader.close()
-    assert reader.open == []
-    reader.words = re.sub(r"\s+", " ", "".join(reader.text))
-    return reader
+    """Nothing stands between tokens: they are pieces of words."""
+    return read_page(page, between="")
 
 
 def metrics():

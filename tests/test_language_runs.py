@@ -3,7 +3,9 @@
 import errno
 import json
 import math
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -151,6 +153,31 @@ def same_weights(first: Path, second: Path) -> None:
         ours, theirs = (load_file(trial / name / "model.safetensors") for trial in (first, second))
         assert ours.keys() == theirs.keys()
         assert all(np.array_equal(ours[key], theirs[key]) for key in ours)
+
+
+@pytest.mark.parametrize("stage", ["sft", "ppo"])
+def test_ctrl_c_saves_and_the_resumed_run_ends_bit_for_bit_alike(
+    stage, whole, tmp_path, monkeypatch
+):
+    summary, directory = whole
+    write_texts(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    def press(view):
+        if (view["stage"], view["step"]) == (stage, 2):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    seldom = scenario(**{"checkpoint.frequency": 100})  # only the stop itself saves
+    with pytest.raises(KeyboardInterrupt):
+        proxima.run_multiple_experiments(seldom, callback=press)
+    info = json.loads(Path("logs/movie_critic/latest/run.json").read_text())
+    assert info["status"] == "interrupted"
+    heard = []
+    resumed = proxima.resume_experiment(
+        "movie_critic", callback=lambda view: heard.append((view["stage"], view["step"]))
+    )
+    assert heard[0] == (stage, 3)
+    same_weights(trial_of(summary, directory), trial_of(resumed, tmp_path))
 
 
 def test_resuming_on_other_texts_is_refused(tmp_path, monkeypatch):

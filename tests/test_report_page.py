@@ -2,12 +2,11 @@
 
 import base64
 import json
-import re
-from html.parser import HTMLParser
 from io import BytesIO
 
 import numpy as np
 import pytest
+from page_reader import read
 from PIL import Image
 from rollout_frames import random_prices, rollout
 from tiny import run_main
@@ -22,35 +21,6 @@ BARS = 80
 TRIALS = 3
 EVIL = """<script>alert("x")</script> & 'so on' https://example.org"""
 SPLITS = ("train", "validation", "test")
-
-
-class Reader(HTMLParser):
-    """Collects text, attributes and tags, and fails where elements are not closed in order."""
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.text, self.seen = [], [], []
-
-    def handle_starttag(self, name, attributes):
-        self.seen.append((name, dict(attributes)))
-        if name not in html.VOID:
-            self.open.append(name)
-
-    def handle_endtag(self, name):
-        assert self.open.pop() == name
-
-    def handle_data(self, data):
-        if "style" not in self.open:
-            self.text.append(data)
-
-
-def read(page):
-    reader = Reader()
-    reader.feed(page)
-    reader.close()
-    assert reader.open == []
-    reader.words = re.sub(r"\s+", " ", " ".join(reader.text))
-    return reader
 
 
 def prices():

@@ -4,8 +4,8 @@ import os
 import shlex
 from pathlib import Path
 
-from proxima.core.errors import ProximaError
 from proxima.experiment.files import RunFiles, read_json, read_rows
+from proxima.report import html
 from proxima.report.language_page import LanguageRunData, language_report
 from proxima.scenario import LanguageScenario, from_mapping, parse
 
@@ -17,13 +17,7 @@ def write_language_report(files: RunFiles, out: Path | None = None) -> Path:
     """Write the page of a run, whole or not at all: report.html in its directory, or `out`."""
     page = language_report(read_language_run(files))
     path = files.root / NAME if out is None else out
-    fresh = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_text(page, encoding="utf-8", errors="replace")
-        os.replace(fresh, path)
-    except OSError as error:
-        raise ProximaError(f"{path}: cannot write the report there ({error.strerror})") from error
+    html.write_page(path, page, "report")
     return path
 
 

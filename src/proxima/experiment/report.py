@@ -4,9 +4,8 @@ import os
 import shlex
 from pathlib import Path
 
-from proxima.core.errors import ProximaError
 from proxima.experiment.files import RunFiles, find_run, read_json, read_rows
-from proxima.report import plots
+from proxima.report import html, plots
 from proxima.report.page import RunData, report
 from proxima.report.rollouts import EARNINGS, read_rollout
 from proxima.report.tear_sheet import Rollouts
@@ -40,13 +39,7 @@ def write_report(files: RunFiles, out: Path | None = None) -> Path:
     """Write the page of a run, whole or not at all: report.html in its directory, or `out`."""
     page = report(read_run(files))
     path = files.root / NAME if out is None else out
-    fresh = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_text(page, encoding="utf-8")
-        os.replace(fresh, path)
-    except OSError as error:
-        raise ProximaError(f"{path}: cannot write the report there ({error.strerror})") from error
+    html.write_page(path, page, "report")
     return path
 
 

@@ -5,12 +5,15 @@
 A page needs nothing from outside: style and pictures are in it, and there is no script.
 """
 
+import os
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from proxima.core.errors import ProximaError
 from proxima.report.style import NARROW, WIDTH, png
 
 DOTS = 220  # per inch: two for each of the page's own dots at its full width
@@ -91,6 +94,24 @@ def film(gif: bytes, words: str) -> Markup:
     """A GIF in the page."""
     source = "data:image/gif;base64," + b64encode(gif).decode()
     return tag("figure", tag("img.film", attributes={"src": source, "alt": words}))
+
+
+def write_page(path: Path, page: str, what: str) -> None:
+    """Write a page, whole or not at all; an error says which page it is."""
+    fresh = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_text(page, encoding="utf-8", errors="replace")  # half a surrogate is no text
+        os.replace(fresh, path)
+    except OSError as error:
+        raise ProximaError(f"{path}: cannot write the {what} there ({error.strerror})") from error
+
+
+def heading(title: str, description: str, about: Sequence[str]) -> Markup:
+    """The top of a page: its title, what it is about, and short facts."""
+    facts = [part for fact in about for part in (" · ", tag("span", fact))][1:]
+    described = [tag("p.description", description)] if description else []
+    return tag("header", tag("h1", title), *described, tag("p.about", *facts))
 
 
 def document(title: str, *content: Content, style: str = "") -> str:

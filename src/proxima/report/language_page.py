@@ -4,7 +4,17 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from proxima.report.html import Content, Markup, document, fold, picture, section, table, tag
+from proxima.report.html import (
+    Content,
+    Markup,
+    document,
+    fold,
+    heading,
+    picture,
+    section,
+    table,
+    tag,
+)
 from proxima.report.language import trials_figure
 from proxima.report.metrics import has_interval
 from proxima.report.samples import alarm_box, sample_parts, share
@@ -77,12 +87,7 @@ def _heading(run: LanguageRunData) -> Markup:
         f"started {run.info['started'].replace('T', ' ').replace('+00:00', ' UTC')}",
         f"run {summary['run_id']}",
     ]
-    return tag(
-        "header",
-        tag("h1", summary["scenario"]),
-        tag("p.description", run.description),
-        tag("p.about", *[part for piece in about for part in (" · ", tag("span", piece))][1:]),
-    )
+    return heading(summary["scenario"], run.description, about)
 
 
 def _sentence(summary: Mapping[str, Any]) -> list[Content]:

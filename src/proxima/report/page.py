@@ -5,7 +5,18 @@ from typing import Any, NamedTuple
 
 from proxima.report import comparison
 from proxima.report.curves import Curve
-from proxima.report.html import Content, Markup, document, film, fold, picture, section, table, tag
+from proxima.report.html import (
+    Content,
+    Markup,
+    document,
+    film,
+    fold,
+    heading,
+    picture,
+    section,
+    table,
+    tag,
+)
 from proxima.report.metrics import figure, has_interval, interval
 from proxima.report.style import WIDTH
 from proxima.report.tear_sheet import (
@@ -63,12 +74,7 @@ def _heading(run: RunData) -> Markup:
         f"started {run.info['started'].replace('T', ' ').replace('+00:00', ' UTC')}",
         f"run {summary['run_id']}",
     ]
-    return tag(
-        "header",
-        tag("h1", summary["scenario"]),
-        tag("p.description", run.scenario["description"] or ""),
-        tag("p.about", *[part for piece in about for part in (" · ", tag("span", piece))][1:]),
-    )
+    return heading(summary["scenario"], run.scenario["description"] or "", about)
 
 
 def _result(run: RunData) -> list[Content]:

@@ -5,7 +5,6 @@ and a rule of style, so that it works where scripts are turned off, as in MLflow
 from models and people and are escaped, all of them.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -13,8 +12,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from proxima.core.errors import ProximaError
-from proxima.report.html import Content, Markup, document, fold, picture, section, table, tag
+from proxima.report.html import (
+    Content,
+    Markup,
+    document,
+    fold,
+    heading,
+    picture,
+    section,
+    table,
+    tag,
+    write_page,
+)
 from proxima.report.language import performance_figure
 from proxima.report.statistics import paired_comparison
 from proxima.report.style import number
@@ -46,13 +55,7 @@ class SamplesData(NamedTuple):
 
 def write_samples_page(path: Path, data: SamplesData) -> None:
     """Write the page, whole or not at all."""
-    fresh = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_text(samples_page(data), encoding="utf-8", errors="replace")
-        os.replace(fresh, path)
-    except OSError as error:
-        raise ProximaError(f"{path}: cannot write the samples there ({error.strerror})") from error
+    write_page(path, samples_page(data), "samples")
 
 
 def samples_page(data: SamplesData) -> str:
@@ -60,11 +63,7 @@ def samples_page(data: SamplesData) -> str:
     found = gains(data.before, data.after)
     style = files("proxima.report").joinpath("samples.css").read_text(encoding="utf-8")
     parts: list[Content] = [
-        tag(
-            "header",
-            tag("h1", data.title),
-            tag("p.about", *[part for one in data.about for part in (" · ", tag("span", one))][1:]),
-        ),
+        heading(data.title, "", data.about),
         tag("p.result", *_sentence(found)),
         *alarm_box(data.alarms),
     ]

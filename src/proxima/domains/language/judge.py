@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from proxima.core.errors import ProximaError
+from proxima.core.functions import function_at
 from proxima.domains.language.data import read_lexicon
-from proxima.domains.language.functions import function_at
 
 Judge = Callable[[Sequence[str]], np.ndarray]
 

@@ -40,7 +40,7 @@ from proxima.domains.language.model import (
 )
 from proxima.domains.language.optimizers import Numbers, adamw_step, first_adam
 from proxima.domains.language.reward_model import RewardModel
-from proxima.domains.language.rewards import Shaping
+from proxima.domains.language.rewards import Rewards, Shaping
 from proxima.domains.language.samples import Experience, Samples
 from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import Decoder
@@ -317,6 +317,22 @@ def optimize(
     return state, seen
 
 
+def experience_at(
+    state: PPOState,
+    samples: Samples,
+    scoring: Scoring,
+    given: Array,
+    hyper: Hyper,
+    numbers: Shaping,
+    kind: Kind,
+) -> tuple[Experience, Rewards]:
+    """What an update at this state makes of samples."""
+    beta, moments = state.beta, state.moments
+    return experience_of(
+        samples, scoring, given, beta, moments, numbers, hyper.gamma, hyper.lam, kind
+    )
+
+
 def learn(
     base: Decoder,
     state: PPOState,
@@ -328,17 +344,7 @@ def learn(
     plan: Plan,
 ) -> tuple[PPOState, dict[str, Array]]:
     """The state after all steps on the samples; `given` is what the reward said of them."""
-    experience, rewards = experience_of(
-        samples,
-        scoring,
-        given,
-        state.beta,
-        state.moments,
-        numbers,
-        hyper.gamma,
-        hyper.lam,
-        plan.kind,
-    )
+    experience, rewards = experience_at(state, samples, scoring, given, hyper, numbers, plan.kind)
     mask = samples.completions.mask
     beta, rate = state.beta, rates(hyper, state.updates)[0]
     state, seen = optimize(base, state, experience, hyper, plan)

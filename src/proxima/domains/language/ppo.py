@@ -21,7 +21,7 @@ from proxima.core.errors import ProximaError
 from proxima.core.stage import Stage
 from proxima.domains.language.batches import order
 from proxima.domains.language.config import LanguagePPOConfig
-from proxima.domains.language.experience import Scoring, experience_of, scored
+from proxima.domains.language.experience import Scoring, scored
 from proxima.domains.language.generate import Generator, bucket, check_prompts
 from proxima.domains.language.learn import (
     ModelTrainer as ModelTrainer,
@@ -31,6 +31,7 @@ from proxima.domains.language.learn import (
 )
 from proxima.domains.language.learn import (
     compiled_learn,
+    experience_at,
     first_state,
     hyper_of,
     plan_of,
@@ -45,7 +46,7 @@ from proxima.nets.transformer import Decoder
 Place = Callable[[Rows], Rows]  # how rows lie over devices
 
 compiled_scored = partial(jax.jit, static_argnames="at_once")(scored)
-_compiled_experience = partial(jax.jit, static_argnames="kind")(experience_of)
+_compiled_experience = partial(jax.jit, static_argnames="kind")(experience_at)
 
 
 def ppo_stage(
@@ -138,18 +139,8 @@ def experience_from(
 
     def make(samples: Samples) -> Experience:
         scoring, given = opinions(config, reward, base, state, samples)
-        numbers, kind = shaping(reward.config), plan.kind
-        return _compiled_experience(
-            samples,
-            scoring,
-            given,
-            state.beta,
-            state.moments,
-            numbers,
-            hyper.gamma,
-            hyper.lam,
-            kind,
-        )[0]
+        numbers = shaping(reward.config)
+        return _compiled_experience(state, samples, scoring, given, hyper, numbers, plan.kind)[0]
 
     return make
 

@@ -19,10 +19,10 @@ import numpy as np
 from jax import Array
 
 from proxima.core.errors import ProximaError
+from proxima.core.functions import function_at
 from proxima.core.losses import sampled_kl
 from proxima.core.normalize import Moments, add_samples, first_moments, normalize
 from proxima.domains.language.config import RewardConfig
-from proxima.domains.language.functions import function_at
 from proxima.domains.language.generate import bucket
 from proxima.domains.language.model import joined
 from proxima.domains.language.reward_model import RewardModel, scores
@@ -173,7 +173,7 @@ class RewardComputer:
         for row, pair in enumerate(zip(prompts, texts, strict=True)):
             try:
                 self.function([pair[0]], [pair[1]])
-            except Exception:
+            except Exception:  # any: what it raised is told already, here only where
                 return f", row {row} ({pair[1]!r})"
         return ""
 

@@ -9,7 +9,6 @@ scenario names a registered one, or package.module:function, which is imported.
 """
 
 import difflib
-import importlib
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from typing import NamedTuple
 import polars as pl
 
 from proxima.core.errors import ProximaError
+from proxima.core.functions import function_at
 from proxima.domains.trading.config import FeatureConfig
 
 Expression = Callable[[int], pl.Expr]
@@ -135,15 +135,7 @@ def _find(where: str, kind: str) -> Feature:
 
 
 def _imported(where: str, kind: str) -> Feature:
-    module, _, function = kind.partition(":")
-    try:
-        found = vars(importlib.import_module(module)).get(function)
-    except ImportError as failure:
-        raise ProximaError(
-            f"{where}.kind: cannot import {module} ({failure}); is its directory in PYTHONPATH?"
-        ) from failure
-    if not callable(found):
-        raise ProximaError(f"{where}.kind: {module} has no function {function}")
+    found = function_at(kind, f"{where}.kind")
     registered = [each for each in FEATURES.values() if each.expression is found]
     return registered[0] if registered else Feature(found, USER_WINDOW, 1, leaks=False)
 
