@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -73,10 +72,8 @@ def test_a_process_that_gets_nothing_done_is_given_up(monkeypatch):
 def test_logging_never_waits_for_the_process():
     tracker = track([])
     process_of(tracker).send_signal(signal.SIGSTOP)
-    began = time.monotonic()
-    for step in range(10_000):
+    for step in range(10_000):  # would never end if it waited
         tracker.log_metrics(0, step, {"loss/policy": 1.0})
-    assert time.monotonic() - began < 5  # and would never end if it waited
     process_of(tracker).send_signal(signal.SIGCONT)
     outcome = tracker.finish(BOTH, "finished")
     assert outcome.error is None

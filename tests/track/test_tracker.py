@@ -116,7 +116,7 @@ def test_a_server_that_is_away_is_said_once_and_ends_quickly(tmp_path, capfd):
     tracker.log_metrics(0, 1, {"loss/policy": 1.0})
     tracker.log_artifacts(None, tmp_path, None)
     outcome = tracker.finish(("failed", "failed"), "failed")
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60  # left alone, MLflow asks again for minutes
     assert "http://127.0.0.1:9 stopped" in outcome.error
     assert warnings == [outcome.error]
     assert (outcome.run_id, tracker.ids()) == (None, None)
