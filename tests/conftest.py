@@ -3,6 +3,7 @@
 import gc
 
 import jax
+import language_tiny
 import pytest
 
 from proxima.train.devices import use_compilation_cache
@@ -20,6 +21,18 @@ def forget_programs():
     yield
     jax.clear_caches()
     gc.collect()
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """Of a few hundred tokens."""
+    return language_tiny.tokenizer()
+
+
+@pytest.fixture(scope="module")
+def base(tokenizer):
+    """A decoder of random weights for that tokenizer."""
+    return language_tiny.decoder(tokenizer.size)
 
 
 @pytest.fixture

@@ -44,16 +44,6 @@ CONFIG = LanguagePPOConfig(
 
 
 @pytest.fixture(scope="module")
-def tokenizer():
-    return tiny.tokenizer()
-
-
-@pytest.fixture(scope="module")
-def base(tokenizer):
-    return tiny.decoder(tokenizer.size)
-
-
-@pytest.fixture(scope="module")
 def samples(base, tokenizer):
     prompts = tiny.prompts(tokenizer.size, [2, 4, 3, 1])
     return Generator(base, tokenizer, 4).generate(REFERENCE, prompts, jax.random.key(0))

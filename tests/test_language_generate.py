@@ -22,16 +22,6 @@ NEW = 6
 
 
 @pytest.fixture(scope="module")
-def tokenizer():
-    return tiny.tokenizer()
-
-
-@pytest.fixture(scope="module")
-def base(tokenizer):
-    return tiny.decoder(tokenizer.size)
-
-
-@pytest.fixture(scope="module")
 def prompts(tokenizer):
     return tiny.prompts(tokenizer.size, [3, 7, 1, 5])
 

@@ -43,16 +43,6 @@ def letters(prompts, completions):
 
 
 @pytest.fixture(scope="module")
-def tokenizer():
-    return tiny.tokenizer()
-
-
-@pytest.fixture(scope="module")
-def base(tokenizer):
-    return tiny.decoder(tokenizer.size)
-
-
-@pytest.fixture(scope="module")
 def prompts(tokenizer):
     return tiny.prompts(tokenizer.size, [2, 4, 3, 5, 1, 3, 2, 4, 5, 3, 2])
 

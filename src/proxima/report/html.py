@@ -5,7 +5,6 @@
 A page needs nothing from outside: style and pictures are in it, and there is no script.
 """
 
-import os
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
@@ -13,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from proxima.core.errors import ProximaError
+from proxima.files import replacing
 from proxima.report.style import NARROW, WIDTH, png
 
 DOTS = 220  # per inch: two for each of the page's own dots at its full width
@@ -98,13 +97,8 @@ def film(gif: bytes, words: str) -> Markup:
 
 def write_page(path: Path, page: str, what: str) -> None:
     """Write a page, whole or not at all; an error says which page it is."""
-    fresh = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path, what) as fresh:
         fresh.write_text(page, encoding="utf-8", errors="replace")  # half a surrogate is no text
-        os.replace(fresh, path)
-    except OSError as error:
-        raise ProximaError(f"{path}: cannot write the {what} there ({error.strerror})") from error
 
 
 def heading(title: str, description: str, about: Sequence[str]) -> Markup:
@@ -112,6 +106,26 @@ def heading(title: str, description: str, about: Sequence[str]) -> Markup:
     facts = [part for fact in about for part in (" · ", tag("span", fact))][1:]
     described = [tag("p.description", description)] if description else []
     return tag("header", tag("h1", title), *described, tag("p.about", *facts))
+
+
+def making(
+    run_id: str,
+    root: str,
+    info: Mapping[str, Any],
+    commands: Mapping[str, str],
+    scenario: str,
+    more: Mapping[str, str] | None = None,
+) -> list[Content]:
+    """How the run was made: its facts, commands that go on from it and what they do, its settings."""
+    told = "".join(f"# {what}\n{command}\n" for command, what in commands.items())
+    facts = {"Run": run_id, "Files": root, **(more or {}), **info["versions"]}
+    if info["mlflow_run_id"] is not None:
+        facts["MLflow run"] = info["mlflow_run_id"]
+    return [
+        table(["", ""], [[name, value] for name, value in facts.items()], "facts"),
+        tag("pre", told),
+        fold("Settings (scenario.yaml)", tag("pre", scenario)),
+    ]
 
 
 def document(title: str, *content: Content, style: str = "") -> str:

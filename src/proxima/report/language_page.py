@@ -8,8 +8,8 @@ from proxima.report.html import (
     Content,
     Markup,
     document,
-    fold,
     heading,
+    making,
     picture,
     section,
     table,
@@ -208,15 +208,7 @@ def _making(run: LanguageRunData) -> list[Content]:
         f"proxima report {run_id}{run.options}": "write this page again",
         f"proxima experiment --config {run.root}/scenario.yaml": "repeat it",
     }
-    told = "".join(f"# {what}\n{command}\n" for command, what in commands.items())
-    facts = {"Run": run_id, "Files": run.root, **run.info["versions"]}
-    if run.info["mlflow_run_id"] is not None:
-        facts["MLflow run"] = run.info["mlflow_run_id"]
-    return [
-        table(["", ""], [[name, value] for name, value in facts.items()], "facts"),
-        tag("pre", told),
-        fold("Settings (scenario.yaml)", tag("pre", run.scenario_text)),
-    ]
+    return making(run_id, run.root, run.info, commands, run.scenario_text)
 
 
 def _gathered(alarms: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -12,6 +12,7 @@ from proxima.report.html import (
     film,
     fold,
     heading,
+    making,
     picture,
     section,
     table,
@@ -173,17 +174,5 @@ def _making(run: RunData) -> list[Content]:
         f"proxima report {run_id}{run.options}": "write this page again",
         f"proxima experiment --config {run.root}/scenario.yaml": "repeat it",
     }
-    told = "".join(f"# {what}\n{command}\n" for command, what in commands.items())
-    facts = {
-        "Run": run_id,
-        "Files": run.root,
-        "Training": f"{run.summary['trials'][0]['training_seconds']:,.1f} s",
-        **run.info["versions"],
-    }
-    if run.info["mlflow_run_id"] is not None:
-        facts["MLflow run"] = run.info["mlflow_run_id"]
-    return [
-        table(["", ""], [[name, value] for name, value in facts.items()], "facts"),
-        tag("pre", told),
-        fold("Settings (scenario.yaml)", tag("pre", run.scenario_text)),
-    ]
+    training = {"Training": f"{run.summary['trials'][0]['training_seconds']:,.1f} s"}
+    return making(run_id, run.root, run.info, commands, run.scenario_text, training)

@@ -303,3 +303,11 @@ def test_peek_finds_gaps_and_says_what_cannot_be_done(prepared):
     assert summary["spacing"]["longest_seconds"] == 3 * 86_400
     assert summary["spacing"]["longest_after"][:10] == "2000-01-10"
     assert "too few to split" in summary["problem"] and summary["splits"] == []
+
+
+def test_prices_that_cannot_be_written_are_told_in_words(tmp_path):
+    (tmp_path / "data").write_text("in the way")
+    with pytest.raises(
+        ProximaError, match=r"sine\.parquet: cannot write there \(Not a directory\)"
+    ):
+        write_synthetic(DataConfig(pattern="sine_wave", rows=100), "sine", tmp_path)

@@ -2,13 +2,13 @@
 
 import json
 import math
-import os
 from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
 
 from proxima.core.errors import ProximaError
+from proxima.files import replacing
 
 WORDS = ("text", "prompt", "chosen", "rejected")
 ENDINGS = (".parquet", ".csv", ".jsonl", ".ndjson")
@@ -122,14 +122,5 @@ def _read_csv(path: Path) -> pl.DataFrame:
 
 def write_columns(columns: dict[str, list], path: Path) -> None:
     """Writes a parquet file, whole or not at all."""
-    temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
         pl.DataFrame(columns).write_parquet(temporary)
-        os.replace(temporary, path)
-    except OSError as failure:
-        raise ProximaError(
-            f"{path}: cannot write there ({failure.strerror or failure})"
-        ) from failure
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -9,7 +9,6 @@ the peak is the file's six columns, the matrix and the intermediate columns of a
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ from proxima.domains.trading.market import SPLITS, Fingerprint, Market, Prepared
 from proxima.domains.trading.ohlcv import load_trading_data
 from proxima.domains.trading.splits import split_bounds
 from proxima.domains.trading.synthetic import GENERATOR_VERSION, generate, pattern_params
+from proxima.files import replacing
 
 METADATA_KEY = "proxima"
 PROBE = 4_096  # rows in which the end of the warm-up is looked for first
@@ -56,17 +56,8 @@ def write_synthetic(config: DataConfig, name: str, root: str | Path = ".") -> Pa
     if not name or name.startswith(".") or path.name != f"{name}.parquet":
         raise ProximaError(f"{name!r}: names a file: not empty, no slashes, no leading dot")
     frame = generate(config.pattern, config.rows, config.seed, config.params)
-    temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
         frame.write_parquet(temporary, metadata={METADATA_KEY: json.dumps(_described(config))})
-        os.replace(temporary, path)
-    except OSError as failure:
-        raise ProximaError(
-            f"{path}: cannot write there ({failure.strerror or failure})"
-        ) from failure
-    finally:
-        temporary.unlink(missing_ok=True)
     return path
 
 

@@ -1,0 +1,25 @@
+"""Files that appear whole or not at all."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from proxima.core.errors import ProximaError
+
+
+@contextmanager
+def replacing(path: Path, what: str = "") -> Iterator[Path]:
+    """A name to write under, which takes the path's place in the end; `what` is for the error's words."""
+    temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        os.replace(temporary, path)
+    except OSError as failure:
+        wanted = f"the {what} there" if what else "there"
+        reason = failure.strerror or failure
+        raise ProximaError(f"{path}: cannot write {wanted} ({reason})") from failure
+    finally:
+        with suppress(OSError):  # where it could not be made, it cannot be removed either
+            temporary.unlink(missing_ok=True)
