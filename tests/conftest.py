@@ -1,6 +1,7 @@
 """Settings for every test: strict shapes, several host devices, compiled programs kept between runs."""
 
 import gc
+import os
 
 import jax
 import language_tiny
@@ -8,6 +9,7 @@ import pytest
 
 from proxima.train.devices import use_compilation_cache
 
+QUICKLY = "jax_disable_most_optimizations"
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_num_cpu_devices", 4)
 jax.config.update("jax_cpu_enable_async_dispatch", False)  # as train/devices.py has it
@@ -16,8 +18,15 @@ jax.devices()  # starts JAX now, so that no run of a test asks for another numbe
 
 
 @pytest.fixture(scope="module", autouse=True)
-def forget_programs():
-    """Drop a file's compiled programs: each maps memory, and thousands in one process end it."""
+def compiled(request):
+    """A file's programs compile quickly rather than well, unless it is marked `optimized`.
+
+    Compiling is most of the suite's time. The processes that a test starts do as their parent, so that
+    bits may be compared. In the end the programs go: each maps memory, and thousands in one process end it.
+    """
+    quickly = request.node.get_closest_marker("optimized") is None
+    os.environ[QUICKLY.upper()] = str(int(quickly))
+    jax.config.update(QUICKLY, quickly)
     yield
     jax.clear_caches()
     gc.collect()

@@ -7,6 +7,8 @@ import pytest
 import proxima
 from proxima.track.registry import load_exported
 
+pytestmark = pytest.mark.optimized
+
 
 def learn(name, workdir, **overrides):
     settings = {"trials": 5, "tracking.enabled": False, "evaluation.film": False} | overrides

@@ -13,6 +13,7 @@ from proxima.scenario import load
 # Four minutes that the suite has no room for: `make learn` runs it.
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.optimized,
     pytest.mark.skipif("PROXIMA_WHOLE" not in os.environ, reason="PROXIMA_WHOLE=1 runs it"),
 ]
 

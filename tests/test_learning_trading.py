@@ -5,6 +5,8 @@ import pytest
 import proxima
 from proxima.experiment.data import generate_for
 
+pytestmark = pytest.mark.optimized
+
 
 def learn(name):
     """The summary's part about trading, and what the test split's references and agent earned."""

@@ -31,6 +31,8 @@ from proxima.experiment.recording import silent
 from proxima.scenario import load
 from proxima.train import checkpoint
 
+pytestmark = pytest.mark.optimized
+
 LONG = ("training.max_steps=8192", "seed=3")  # 128 chunks
 
 

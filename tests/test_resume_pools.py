@@ -14,6 +14,8 @@ from proxima.experiment.recording import silent
 from proxima.scenario import load
 from proxima.train import checkpoint
 
+pytestmark = pytest.mark.optimized
+
 SHORT = (*BUDGET, "training.max_steps=2048", "seed=3", "env.groups=2", "checkpoint.frequency=7")
 ENVPOOL = Case("cartpole_envpool", *SHORT)
 FIELDS = Case(

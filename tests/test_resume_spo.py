@@ -3,11 +3,14 @@
 import signal
 
 import numpy as np
+import pytest
 from test_resume import Case, check_same, latest
 from tiny import SIZES, SMALL, flags, run_main, stop_at_row, tensors_of
 
 from proxima import resume_experiment
 from proxima.train import checkpoint
+
+pytestmark = pytest.mark.optimized
 
 CASE = Case(
     "cartpole_spo",

@@ -15,6 +15,8 @@ from proxima.experiment.data import generate_for
 from proxima.scenario import load
 from proxima.train import checkpoint
 
+pytestmark = pytest.mark.optimized
+
 STEPS, STOPPED = 2000, 700
 OFTEN = ("env.max_steps_per_episode=32", "evaluation.eval_frequency=1", "checkpoint.frequency=1")
 
