@@ -1,11 +1,11 @@
 """Settings for every test: strict shapes, several host devices, compiled programs kept between runs."""
 
-import gc
 import os
 
 import jax
 import language_tiny
 import pytest
+from programs import forget_programs
 
 from proxima.train.devices import use_compilation_cache
 
@@ -22,14 +22,13 @@ def compiled(request):
     """A file's programs compile quickly rather than well, unless it is marked `optimized`.
 
     Compiling is most of the suite's time. The processes that a test starts do as their parent, so that
-    bits may be compared. In the end the programs go: each maps memory, and thousands in one process end it.
+    bits may be compared.
     """
     quickly = request.node.get_closest_marker("optimized") is None
     os.environ[QUICKLY.upper()] = str(int(quickly))
     jax.config.update(QUICKLY, quickly)
     yield
-    jax.clear_caches()
-    gc.collect()
+    forget_programs()
 
 
 @pytest.fixture(scope="module")

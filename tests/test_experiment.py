@@ -1,7 +1,6 @@
 """Whole experiments on small budgets: what a run writes, what it promises, and the Python doors."""
 
 import json
-import math
 from pathlib import Path
 
 import jax
@@ -11,7 +10,6 @@ import pytest
 from safetensors.numpy import load_file
 from tiny import (
     BUDGET,
-    budget,
     equal_bits,
     flags,
     read,
@@ -25,8 +23,7 @@ from tiny import (
 import proxima
 from proxima.build import build
 from proxima.core.types import View
-from proxima.experiment.data import generate_for
-from proxima.scenario import Scenario, from_mapping, load, parse, shipped
+from proxima.scenario import from_mapping, load, parse
 from proxima.track.registry import load_exported
 from proxima.train import checkpoint
 from proxima.train.chunk import chunk
@@ -391,23 +388,6 @@ def test_the_trainer_leaves_a_scenario_as_it_is():
     assert trainer.scenario.convergence == scenario.convergence
     assert trainer.scenario.algorithm.learning_rate == 0.5
     assert trainer.scenario.tracking.enabled
-
-
-@pytest.mark.parametrize("name", [name for name in shipped() if isinstance(load(name), Scenario)])
-def test_every_shipped_scenario_runs(name, workdir):
-    settings = ["training.max_steps=256", "evaluation.eval_frequency=1"]
-    scenario = load(name, [*budget(name), *settings])
-    if scenario.data is not None:
-        generate_for(scenario)
-    results = proxima.run_single_experiment(scenario)
-    assert results["environment_steps"] == 256
-    assert all(math.isfinite(value) for value in results["evaluation"]["returns"])
-    root = workdir / "logs" / name / "runs" / results["run_id"]
-    losses = [
-        value for row in rows_of(root / "trial_0") for key, value in row.items() if "loss/" in key
-    ]
-    assert losses and all(isinstance(loss, float) for loss in losses)
-    assert read(workdir / "logs" / name / "summary.json")["trials"] == [results]
 
 
 @pytest.mark.filterwarnings(r"ignore:::(mlflow|alembic|sqlalchemy)(\.|$)")
