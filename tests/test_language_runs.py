@@ -284,6 +284,8 @@ def test_every_stage_is_a_tracked_run_of_its_own(tmp_path, monkeypatch):
     assert [m.step for m in client.get_metric_history(ppo.info.run_id, "eval/reward")] == [0, 2, 4]
     names = {each.path for each in client.list_artifacts(ppo.info.run_id)}
     assert {"samples.html", "samples.json", "results.json", "plots"} <= names
+    names = {each.path for each in client.list_artifacts(summary["mlflow_run_id"])}
+    assert {"report.html", "summary.json", "scenario.yaml"} <= names
 
 
 def test_a_full_disk_is_told_and_the_checkpoint_before_is_kept(tmp_path, monkeypatch, whole):

@@ -160,8 +160,9 @@ def finish_run(run: LanguageRun, results: list[dict[str, Any]]) -> dict[str, Any
                 _draw_stage(Place(run, result["trial"], stage))
         summary = summarize(run, results)
         write_json(files.summary, summary)
-    run.tracker.log_artifacts(None, files.scenario, None)
-    run.tracker.log_artifacts(None, files.summary, None)
+        write_language_report(files)
+    for path in (files.scenario, files.summary, files.root / REPORT):
+        run.tracker.log_artifacts(None, path, None)
     run.tracker.log_parent_metrics(0, _flat(summary["figures"]))
     with timed(run.clock, "tracking"):
         ends: list[Status] = ["finished" for _ in results for _ in stages]
@@ -188,7 +189,7 @@ def finish_run(run: LanguageRun, results: list[dict[str, Any]]) -> dict[str, Any
         time=dict(run.clock.seconds),
     )
     write_json(files.info, run.info)
-    write_language_report(files)
+    write_language_report(files)  # again: now it knows its tracked run and where the time went
     run.display.close()
     return summary
 
