@@ -67,6 +67,15 @@ def test_pads_change_nothing():
     assert np.all(np.asarray(found.advantages)[:, 4:] == 0)
 
 
+@pytest.mark.parametrize("kind", ["gae", "group", "leave_one_out"])
+def test_what_stands_on_pads_does_not_matter(kind):
+    comp = AdvantageComp(kind=kind, group_size=2)
+    rewards, values = numbers(0), numbers(1)
+    clean = compute(comp, rewards, values)
+    dirty = compute(comp, np.where(MASK, rewards, 7.0), np.where(MASK, values, -3.0))
+    np.testing.assert_array_equal(clean, dirty)
+
+
 def test_groups_are_told_by_their_own_mean_and_deviation():
     rewards = numbers(0)
     comp = AdvantageComp(kind="group", group_size=2, whiten=False)

@@ -45,7 +45,7 @@ def advantages_of(
         raw = _with_critic(rewards, values, mask, gamma, lam)
         returns = jnp.where(mask, raw + values, 0.0)
     else:
-        totals = jnp.sum(rewards, axis=1)
+        totals = jnp.sum(jnp.where(mask, rewards, 0.0), axis=1)
         compare = standing if kind == "group" else against_the_others
         better = compare(totals.reshape(-1, group_size)).ravel()
         raw = jnp.broadcast_to(better[:, None], mask.shape)
