@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from safetensors.numpy import load_file
-from tiny import LANGUAGE
+from tiny import LANGUAGE, flags, stop_at_row
 
 import proxima
 from proxima.core.errors import ProximaError
@@ -153,6 +153,21 @@ def same_weights(first: Path, second: Path) -> None:
         ours, theirs = (load_file(trial / name / "model.safetensors") for trial in (first, second))
         assert ours.keys() == theirs.keys()
         assert all(np.array_equal(ours[key], theirs[key]) for key in ours)
+
+
+@pytest.mark.parametrize("stage", ["sft", "ppo"])
+def test_a_killed_process_is_resumed_bit_for_bit(stage, whole, tmp_path, monkeypatch):
+    summary, directory = whole
+    write_texts(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))  # where the judge is
+    settings = flags(*(f"{key}={json.dumps(value)}" for key, value in TINY.items()))
+    metrics = f"logs/movie_critic/latest/trial_0/{stage}/metrics.jsonl"
+    arguments = ["experiment", "--scenario", "movie_critic", *settings]
+    said = stop_at_row(arguments, tmp_path, metrics, 2, signal.SIGKILL)
+    assert said.code == -signal.SIGKILL
+    resumed = proxima.resume_experiment("movie_critic")
+    same_weights(trial_of(summary, directory), trial_of(resumed, tmp_path))
 
 
 @pytest.mark.parametrize("stage", ["sft", "ppo"])
