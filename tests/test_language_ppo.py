@@ -193,6 +193,18 @@ def test_micro_batches_change_no_gradient(base, experience):
             np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6)
 
 
+def test_the_value_coefficient_scales_the_critics_gradient_alone(base, experience):
+    state, find = moved_state(base), jax.jit(gradient_of, static_argnames="plan")
+    hyper, plan = hyper_of(CONFIG), plan_of(CONFIG)
+    (policy, value), *_ = find(base, state, experience, hyper, plan)
+    tripled = hyper._replace(value_coefficient=3.0 * hyper.value_coefficient)
+    (same, larger), *_ = find(base, state, experience, tripled, plan)
+    for a, b in zip(jax.tree.leaves(policy), jax.tree.leaves(same), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-8)
+    for a, b in zip(jax.tree.leaves(value), jax.tree.leaves(larger), strict=True):
+        np.testing.assert_allclose(3.0 * a, b, rtol=1e-4, atol=1e-7)
+
+
 def test_the_loss_is_the_sum_over_valid_tokens_by_their_number(base, experience):
     from proxima.domains.language.model import score_completions
 
