@@ -208,25 +208,29 @@ def test_the_value_coefficient_scales_the_critics_gradient_alone(base, experienc
 def test_the_loss_is_the_sum_over_valid_tokens_by_their_number(base, experience):
     from proxima.domains.language.model import score_completions
 
-    state, hyper = moved_state(base), hyper_of(CONFIG)
-    _, means, gap = jax.jit(gradient_of, static_argnames="plan")(
-        base, state, experience, hyper, plan_of(CONFIG)
-    )
+    config = replace(CONFIG, value_clip=0.01)
+    state, hyper = moved_state(base), hyper_of(config)
     rows = (experience.prompts, experience.completions)
     now = jax.jit(score_completions)(base, state.policy, *rows, 1.0).log_probs
     value = jax.jit(values_before)(base, state.value, *rows)
-    policy_loss = value_loss = largest = 0.0
+    experience = experience._replace(returns=1.1 * value)  # most went towards it, further than 0.01
+    _, means, gap = jax.jit(gradient_of, static_argnames="plan")(
+        base, state, experience, hyper, plan_of(config)
+    )
+    policy_loss = value_loss = unclipped = largest = 0.0
     valid = np.argwhere(np.asarray(experience.completions.mask))
     for at in map(tuple, valid):
         ratio = np.exp(float(now[at] - experience.log_probs[at]))
         advantage = float(experience.advantages[at])
         policy_loss -= min(ratio * advantage, np.clip(ratio, 0.8, 1.2) * advantage)
         old, target = float(experience.values[at]), float(experience.returns[at])
-        near = old + np.clip(float(value[at]) - old, -0.2, 0.2)
+        near = old + np.clip(float(value[at]) - old, -0.01, 0.01)
         value_loss += max((float(value[at]) - target) ** 2, (near - target) ** 2)
+        unclipped += (float(value[at]) - target) ** 2
         largest = max(largest, abs(ratio - 1))
     assert float(means[0]) == pytest.approx(policy_loss / len(valid), rel=1e-3)
     assert float(means[1]) == pytest.approx(value_loss / len(valid), rel=1e-3)
+    assert value_loss > 1.01 * unclipped
     assert float(gap) == pytest.approx(largest, rel=1e-3)
 
 
