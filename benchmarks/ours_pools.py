@@ -22,8 +22,8 @@ import proxima
 from proxima.build import build
 from proxima.domains.control.pools import training_pools
 from proxima.train.devices import prepare_host, use_compilation_cache
-from proxima.train.host_act import explorer
-from proxima.train.host_collect import HostCollector
+from proxima.train.host.act import explorer
+from proxima.train.host.collect import HostCollector
 
 SLOW = {"env.name": "slow_env:Slow-v0", "env.backend": "gymnasium", "env.workers": 2}
 

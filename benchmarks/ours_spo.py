@@ -19,8 +19,8 @@ import jax
 import proxima
 from proxima.build import build
 from proxima.core.seeds import first_keys
-from proxima.train.chunk import split_streams
-from proxima.train.collect import Collector
+from proxima.train.compiled.chunk import split_streams
+from proxima.train.compiled.collect import Collector
 from proxima.train.devices import prepare_host, use_compilation_cache
 
 PARTICLES, DEPTHS, ENVS = (4, 8, 16, 32, 64), (1, 2, 4, 8), (1, 4, 16, 64)

@@ -15,7 +15,7 @@ import optax
 import protocol
 
 from proxima.core.spaces import Discrete
-from proxima.nets.attention import AttentionConfig, packing_actor_critic
+from proxima.domains.packing.attention import AttentionConfig, packing_actor_critic
 
 EPOCHS, MINIBATCHES, GAMMA, LAMBDA, CLIP, ENTROPY, VALUE = 2, 8, 1.0, 0.95, 0.2, 0.003, 0.5
 

@@ -8,28 +8,28 @@ from proxima.domains.trading.registration import register_with_gymnasium
 if TYPE_CHECKING:
     from proxima.core.errors import ProximaError
     from proxima.domains.trading.features import register_feature
-    from proxima.experiment.run import (
+    from proxima.run.start import (
         resume_experiment,
         run_multiple_experiments,
         run_single_experiment,
     )
-    from proxima.experiment.trainer import DDPGTrainer, PPOTrainer, SPOTrainer
+    from proxima.run.trainer import DDPGTrainer, PPOTrainer, SPOTrainer
     from proxima.scenario import Scenario, load
 
 __version__ = "0.1.0"
 
 # Loaded on first use, so that `proxima --help` need not wait for JAX.
 _WHERE = {
-    "DDPGTrainer": "proxima.experiment.trainer",
-    "PPOTrainer": "proxima.experiment.trainer",
+    "DDPGTrainer": "proxima.run.trainer",
+    "PPOTrainer": "proxima.run.trainer",
     "ProximaError": "proxima.core.errors",
-    "SPOTrainer": "proxima.experiment.trainer",
+    "SPOTrainer": "proxima.run.trainer",
     "Scenario": "proxima.scenario",
     "load": "proxima.scenario",
     "register_feature": "proxima.domains.trading.features",
-    "resume_experiment": "proxima.experiment.run",
-    "run_multiple_experiments": "proxima.experiment.run",
-    "run_single_experiment": "proxima.experiment.run",
+    "resume_experiment": "proxima.run.start",
+    "run_multiple_experiments": "proxima.run.start",
+    "run_single_experiment": "proxima.run.start",
 }
 
 __all__ = [

@@ -15,7 +15,7 @@ from proxima.domains.packing.config import PackingEnvConfig
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
 from proxima.nets.actor_critic import NetworkConfig, adapter_kind, shares_torso
 from proxima.scenario import Scenario
-from proxima.train.chunk import DATA, Layout
+from proxima.train.compiled.chunk import DATA, Layout
 from proxima.train.loop import Settings
 from proxima.train.program import Evaluation, Program, Recording
 
@@ -162,9 +162,9 @@ def check_normalization(
 def _build_compiled(
     scenario: Scenario, env: Env, evaluation_env: Env | None = None, closing_env: Env | None = None
 ) -> Built:
-    from proxima.train.collect import Collector
-    from proxima.train.compiled import compiled_program
-    from proxima.train.profile import Acting
+    from proxima.train.compiled.collect import Collector
+    from proxima.train.compiled.profile import Acting
+    from proxima.train.compiled.program import compiled_program
 
     layout = _layout(scenario)
     axis = DATA if layout.data_devices > 1 else None
@@ -194,7 +194,7 @@ def _layout(scenario: Scenario) -> Layout:
 def _build_trading(scenario: Scenario, config: TradingEnvConfig) -> Built:
     from proxima.domains.trading.data import prepare_data
     from proxima.domains.trading.env import fill_returns, trading_env
-    from proxima.train.compiled import recorder
+    from proxima.train.compiled.program import recorder
 
     assert scenario.data is not None  # checked when the scenario was read
     prepared = prepare_data(scenario.data, scenario.name)
@@ -223,7 +223,7 @@ def _build_packing(scenario: Scenario, config: PackingEnvConfig) -> Built:
     from proxima.domains.packing.assess import scores
     from proxima.domains.packing.baselines import largest_item_first, shortest_path
     from proxima.domains.packing.jumanji import make, without_pool
-    from proxima.train.compiled import play
+    from proxima.train.compiled.program import play
 
     env = make(config, scenario.seed)
     evaluation_env = without_pool(env)
@@ -251,7 +251,7 @@ def _build_host(scenario: Scenario, config: EnvConfig) -> Built:
         spaces,
         training_pools,
     )
-    from proxima.train.host import Pools, host_program
+    from proxima.train.host.program import Pools, host_program
 
     notices: list[str] = []
 

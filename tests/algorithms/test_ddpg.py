@@ -26,8 +26,8 @@ from proxima.core.trees import pack_rows
 from proxima.core.types import TrainState, View
 from proxima.nets.actor_critic import NetworkConfig
 from proxima.train import checkpoint
-from proxima.train.chunk import run_updates, split_streams
-from proxima.train.collect import Collector
+from proxima.train.compiled.chunk import run_updates, split_streams
+from proxima.train.compiled.collect import Collector
 
 ENVS = 4
 NETWORK = NetworkConfig(hidden=(16, 16), activation="relu")

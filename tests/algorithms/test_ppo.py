@@ -13,8 +13,8 @@ from proxima.algorithms.ppo import Acted, PPOConfig, ppo, prepare, values
 from proxima.core.seeds import first_keys
 from proxima.core.types import PerEnv, TrainState, View
 from proxima.nets.actor_critic import NetworkConfig
-from proxima.train.chunk import run_updates, split_streams
-from proxima.train.collect import Collector
+from proxima.train.compiled.chunk import run_updates, split_streams
+from proxima.train.compiled.collect import Collector
 
 CONFIG = PPOConfig(
     learning_rate=5e-3, batch_size=128, minibatch_size=32, epochs_per_update=4, gamma=0.9

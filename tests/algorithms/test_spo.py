@@ -19,8 +19,8 @@ from proxima.core.spaces import ACTION_MASK, Discrete, MultiDiscrete, Space, box
 from proxima.core.types import Step, TrainState, View
 from proxima.nets.actor_critic import NetworkConfig
 from proxima.scenario import load
-from proxima.train.chunk import run_updates, split_streams
-from proxima.train.collect import Collector
+from proxima.train.compiled.chunk import run_updates, split_streams
+from proxima.train.compiled.collect import Collector
 
 ENVS = 4
 NETWORK = NetworkConfig(hidden=(16, 16))

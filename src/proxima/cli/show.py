@@ -50,7 +50,7 @@ def _overview(scenario: Any) -> tuple[str, str, str, str]:
 
 def show_comparison(references: list[str], plot: Path, output: str, json: bool) -> None:
     """The `compare` command."""
-    from proxima.experiment.evaluation import compare_references
+    from proxima.run.evaluation import compare_references
 
     rows, improvements = compare_references(references, plot, output)
     if json:
@@ -68,7 +68,7 @@ def show_comparison(references: list[str], plot: Path, output: str, json: bool) 
 
 def show_report(reference: str, out: Path | None, output: str) -> None:
     """The `report` command."""
-    from proxima.experiment.report import report_reference
+    from proxima.run.report import report_reference
 
     path = report_reference(reference, out, output)
     Console().print(f"Report: {path}", markup=False, highlight=False, soft_wrap=True)

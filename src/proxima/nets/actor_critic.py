@@ -32,9 +32,9 @@ from proxima.core.spaces import (
     is_discrete,
 )
 from proxima.core.types import PyTree
-from proxima.nets import attention, grid
-from proxima.nets.attention import AttentionConfig, packing_actor_critic
-from proxima.nets.grid import GridConfig, grid_actor_critic
+from proxima.domains.packing import attention, grid
+from proxima.domains.packing.attention import AttentionConfig, packing_actor_critic
+from proxima.domains.packing.grid import GridConfig, grid_actor_critic
 from proxima.nets.mlp import ACTIVATIONS, MLP, Linear, linear, mlp
 from proxima.nets.observations import Dense
 

@@ -3,6 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from proxima.domains.trading.tear_sheet import (
+    Rollouts,
+    key_figures,
+    median_trial,
+    sentence,
+    tear_sheet,
+    trial_table,
+)
 from proxima.report import comparison
 from proxima.report.curves import Curve
 from proxima.report.html import (
@@ -20,14 +28,6 @@ from proxima.report.html import (
 )
 from proxima.report.metrics import figure, has_interval, interval
 from proxima.report.style import WIDTH
-from proxima.report.tear_sheet import (
-    Rollouts,
-    key_figures,
-    median_trial,
-    sentence,
-    tear_sheet,
-    trial_table,
-)
 
 
 class RunData(NamedTuple):

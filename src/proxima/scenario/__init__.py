@@ -1,6 +1,6 @@
 """Scenarios: their config tree (tree.py), reading them strictly (read.py), and what is wrong in words."""
 
-from proxima.scenario.language import LanguageScenario
+from proxima.domains.language.scenario import LanguageScenario
 from proxima.scenario.read import (
     AnyScenario,
     describe,

@@ -17,9 +17,9 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from proxima.core.errors import ProximaError
+from proxima.domains.language.checks import LANGUAGE_CHECKS
+from proxima.domains.language.scenario import DOMAIN, LanguageScenario
 from proxima.scenario.checks import FIELD_CHECKS
-from proxima.scenario.language import DOMAIN, LanguageScenario
-from proxima.scenario.language_checks import LANGUAGE_CHECKS
 from proxima.scenario.tree import (
     CHOICES,
     KeyPath,

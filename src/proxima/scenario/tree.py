@@ -11,10 +11,10 @@ from proxima.algorithms.ddpg import DDPGConfig
 from proxima.algorithms.ppo import PPOConfig
 from proxima.algorithms.spo import SPOConfig
 from proxima.domains.control.config import EnvConfig
+from proxima.domains.language.scenario import DOMAIN, OPTIONAL, TYPE_RULES, LanguageScenario
 from proxima.domains.packing.config import PackingEnvConfig
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
 from proxima.nets.actor_critic import NetworkConfig
-from proxima.scenario.language import DOMAIN, OPTIONAL, TYPE_RULES, LanguageScenario
 from proxima.track.telemetry import TelemetryConfig
 from proxima.track.tracker import TrackingConfig
 from proxima.train.checkpoint import CheckpointConfig

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import jax
 
-from proxima.train.chunk import Layout
+from proxima.train.compiled.chunk import Layout
 
 SMALLEST_SHARE = 1_000  # samples of a minibatch per device below which one device is faster
 

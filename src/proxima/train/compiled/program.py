@@ -1,0 +1,206 @@
+"""A Program over compiled environments: training, evaluation and recording are each one program."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import PartitionSpec as P
+
+from proxima.core.seeds import evaluation_keys, first_keys
+from proxima.core.spaces import Box, Space, action_mask
+from proxima.core.types import Agent, Env, PyTree, TrainState, View
+from proxima.train.compiled.chunk import (
+    TRIAL,
+    Layout,
+    chunk,
+    learner_specs,
+    make_mesh,
+    over_trials,
+    place,
+)
+from proxima.train.compiled.collect import Collector
+from proxima.train.compiled.profile import Acting, profiler
+from proxima.train.program import Evaluation, Policy, Program, Recording
+
+RECORDED_STEPS = 2_000
+
+Choose = Callable[[View], Array]  # a rule: a batch of views → actions
+
+
+def compiled_program(
+    agent: Agent,
+    collector: Collector,
+    layout: Layout,
+    experiment_seed: int,
+    evaluation_env: Env | None = None,
+    closing_env: Env | None = None,
+    acting: Acting = "act",
+) -> Program:
+    """The Program of an agent on a compiled environment; evaluation may have environments of its own."""
+    seed = jnp.uint32(experiment_seed)
+    evaluation_env = evaluation_env or collector.env
+    closing_env = closing_env or evaluation_env
+
+    def init(seeds: list[int]) -> TrainState:
+        # Made on one device and then laid out: made in place, it would need the devices to talk.
+        return place(_init(agent, collector, np.asarray(seeds, np.uint32)), layout)
+
+    def run(states: TrainState, active: np.ndarray, updates: int):
+        states, sums = chunk(
+            layout, agent, collector, states, jnp.asarray(active), jnp.int32(updates)
+        )
+        return states, jax.device_get(sums)
+
+    def prepare(states: TrainState, episodes: int) -> TrainState:
+        """Compile the chunk (by running none of it) and the evaluation side by side."""
+        trials = len(jax.tree.leaves(states)[0])
+        learners = jax.tree.map(jnp.copy, states.learner)  # the chunk gives its own up
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            evaluation = pool.submit(evaluate, learners, "greedy", episodes)
+            states, _ = run(states, np.zeros(trials, bool), 0)
+            evaluation.result()
+        return states
+
+    def evaluate_on(env: Env, learners: PyTree, policy: Policy, episodes: int) -> Evaluation:
+        keys = evaluation_keys(seed, episodes)
+        return Evaluation(*jax.device_get(_evaluate(layout, agent, env, learners, keys, policy)))
+
+    evaluate = partial(evaluate_on, evaluation_env)
+
+    return Program(
+        init=init,
+        place=partial(place, layout=layout),
+        prepare=prepare,
+        chunk=run,
+        evaluate=evaluate,
+        examine=partial(evaluate_on, closing_env),
+        record=recorder(agent, closing_env, experiment_seed, RECORDED_STEPS),
+        reseed=lambda states: states,
+        exact_anywhere=True,
+        steps_per_update=collector.num_envs * collector.steps,
+        close=lambda: None,
+        profile=profiler(agent, collector, layout, acting),
+    )
+
+
+def recorder(
+    agent: Agent, env: Env, experiment_seed: int, steps: int
+) -> Callable[[PyTree], Recording]:
+    """The function that plays the first evaluation episode greedily, `steps` steps of it at most."""
+
+    def record(learner: PyTree) -> Recording:
+        key = evaluation_keys(jnp.uint32(experiment_seed), 1)[0]
+        rows = jax.device_get(_record(agent, env, agent.policy(learner), key, steps))
+        obs, actions, rewards, alive = rows
+        length = int(alive.sum())
+        return Recording(
+            jax.tree.map(lambda rows: rows[:length], obs), actions[:length], rewards[:length]
+        )
+
+    return record
+
+
+@jax.jit
+def _init(agent: Agent, collector: Collector, seeds: Array) -> TrainState:
+    """Fresh states, one per seed."""
+
+    def one(seed: Array) -> TrainState:
+        keys = first_keys(seed, collector.num_envs)
+        return TrainState(agent.init(keys.weights), collector.init(keys.resets), keys.streams)
+
+    return jax.vmap(one)(seeds)
+
+
+@partial(jax.jit, static_argnames=("layout", "policy"))
+def _evaluate(
+    layout: Layout, agent: Agent, env: Env, learners: PyTree, keys: Array, policy: Policy
+) -> tuple[Array, Array]:
+    """Returns and lengths, (trials, episodes), each device measuring its own trials."""
+
+    def on_one_device(agent, env, learners, keys):
+        def one(learner: PyTree) -> tuple[Array, Array]:
+            return _episodes(partial(_act, agent, env.action_space, learner, policy), env, keys)
+
+        return over_trials(one, learners)
+
+    return jax.shard_map(
+        on_one_device,
+        mesh=make_mesh(layout),
+        in_specs=(P(), P(), learner_specs(learners), P()),
+        out_specs=P(TRIAL),
+        check_vma=False,
+    )(agent, env, learners, keys)
+
+
+def play(choose: Choose, env: Env, experiment_seed: int, episodes: int) -> Evaluation:
+    """What a fixed rule gets on the evaluation episodes, as one trial."""
+    keys = evaluation_keys(jnp.uint32(experiment_seed), episodes)
+    return Evaluation(*(rows[None] for rows in jax.device_get(_play(choose, env, keys))))
+
+
+@partial(jax.jit, static_argnames="choose")
+def _play(choose: Choose, env: Env, keys: Array) -> tuple[Array, Array]:
+    return _episodes(lambda view, _: choose(view), env, keys)
+
+
+def _episodes(act: Callable[[View, Array], Array], env: Env, keys: Array) -> tuple[Array, Array]:
+    """Returns and lengths: each key is one episode, so that short ones count no more than long ones."""
+    reset_keys, step_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
+    env_state, obs = jax.vmap(env.reset)(reset_keys)
+    zeros = jnp.zeros(len(keys))
+    start = (jnp.int32(0), env_state, obs, zeros, zeros, jnp.ones(len(keys), bool))
+
+    def step(carry):
+        time, env_state, obs, returns, lengths, alive = carry
+        now = jax.vmap(jax.random.fold_in, (0, None))(step_keys, time)
+        act_keys, env_keys = jax.vmap(jax.random.split, out_axes=1)(now)
+        action = act(View(obs, env_state), act_keys)
+        next_state, result = jax.vmap(env.step)(env_state, action, env_keys)
+        returns = returns + jnp.where(alive, result.reward, 0.0)
+        ended = result.terminated | result.truncated
+        return time + 1, next_state, result.obs, returns, lengths + alive, alive & ~ended
+
+    *_, returns, lengths, _ = jax.lax.while_loop(lambda carry: jnp.any(carry[-1]), step, start)
+    return returns, lengths
+
+
+def _act(agent: Agent, space: Space, learner: PyTree, policy: Policy, view: View, keys: Array):
+    if policy == "greedy":
+        return agent.exploit(learner, view)
+    if policy == "random":
+        return jax.vmap(partial(random_action, space))(keys, action_mask(view.obs))
+    noise = jax.vmap(lambda key: agent.noise(None, key, ()))(keys)
+    return agent.explore(learner, view, noise)[0]
+
+
+def random_action(space: Space, key: Array, mask: Array | None = None) -> Array:
+    """A uniform valid action; where a bound is infinite, a standard normal one."""
+    if mask is not None:
+        weight = jax.random.uniform(key, mask.shape)
+        return jnp.argmax(jnp.where(mask, weight, -1.0), axis=-1).astype(jnp.int32)
+    if not isinstance(space, Box):
+        return jax.random.randint(key, space.shape, 0, space.n)
+    if not space.bounded:
+        return jax.random.normal(key, space.shape)
+    low, high = (jnp.asarray(bound).reshape(space.shape) for bound in (space.low, space.high))
+    return jax.random.uniform(key, space.shape, minval=low, maxval=high)
+
+
+@partial(jax.jit, static_argnames="steps")
+def _record(agent: Agent, env: Env, learner: PyTree, key: Array, steps: int):
+    reset_key, step_key = jax.random.split(key)
+
+    def step(carry, key):
+        env_state, obs, alive = carry
+        view = jax.tree.map(lambda leaf: leaf[None], View(obs, env_state))
+        action = jax.tree.map(lambda leaf: leaf[0], agent.exploit(learner, view))
+        env_state, result = env.step(env_state, action, key)
+        row = (obs, action, result.reward, alive)
+        return (env_state, result.obs, alive & ~(result.terminated | result.truncated)), row
+
+    start = (*env.reset(reset_key), jnp.asarray(True))
+    return jax.lax.scan(step, start, jax.random.split(step_key, steps))[1]

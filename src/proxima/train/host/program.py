@@ -1,0 +1,270 @@
+"""A Program over host environments: the same agents, with the environments stepped in Python.
+
+    per update:  the noise of a whole rollout, one compiled call
+                 the rollout: `host_collect.py`
+                 learn, one compiled call over all trials
+
+The state of host environments cannot be saved, so the training loop re-seeds them at checkpoints:
+whether a run goes on or is restored there, it sees the same episodes. `host_evaluate.py` evaluates and
+records, in pools of its own.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from proxima.core.seeds import FIRST_RESET, first_keys, host_seed
+from proxima.core.trees import select
+from proxima.core.types import Agent, HostEnv, PyTree, Streams, TrainState, Transition
+from proxima.train.compiled.chunk import all_finite, over_trials, split_streams
+from proxima.train.compiled.collect import finished_episodes
+from proxima.train.host.act import explorer
+from proxima.train.host.collect import HostCollector
+from proxima.train.host.evaluate import Evaluator, MakePool
+from proxima.train.program import Program
+
+
+class HostActors(NamedTuple):
+    """What can be saved of a trial's environments: their seeds, and the open episodes' sums."""
+
+    trial_seed: Array  # uint32 scalar
+    generation: Array  # how often the environments were re-seeded, int32 scalar
+    steps: Array  # since then, of each environment, int32 scalar
+    episode_return: Array  # (B,)
+    episode_length: Array  # (B,)
+
+
+class Pools(NamedTuple):
+    """Where host environments come from."""
+
+    train: Callable[[int], Sequence[HostEnv]]  # number of environments → groups that share them
+    evaluate: MakePool
+    evaluation_width: int = 16  # environments per trial that evaluate side by side, at most
+
+
+def host_program(
+    agent: Agent, pools: Pools, trials: int, num_envs: int, steps: int, experiment_seed: int
+) -> Program:
+    """The Program of an agent on host environments, `num_envs` for each trial."""
+    collector = HostCollector(pools.train(trials * num_envs), trials, steps)
+    training = Training(agent, collector, num_envs, steps)
+    evaluator = Evaluator(agent, pools.evaluate, pools.evaluation_width, experiment_seed)
+
+    def init(seeds: list[int]) -> TrainState:
+        return _init(agent, jnp.asarray(seeds, jnp.uint32), num_envs)
+
+    def prepare(states: TrainState, episodes: int) -> TrainState:
+        learners = jax.tree.map(jnp.copy, states.learner)  # the update gives its own up
+        states = training.prepare(states)
+        evaluator.prepare(learners, episodes, collector.observation_space)
+        return states
+
+    def close() -> None:
+        collector.close()
+        evaluator.close()
+
+    return Program(
+        init=init,
+        place=jax.device_put,
+        prepare=prepare,
+        chunk=training.run,
+        evaluate=evaluator.evaluate,
+        examine=evaluator.evaluate,
+        record=evaluator.record,
+        reseed=_reseed,
+        exact_anywhere=False,
+        steps_per_update=num_envs * steps,
+        close=close,
+    )
+
+
+@final
+class Training:
+    """Updates, and where the training environments stand: what cannot be saved."""
+
+    def __init__(self, agent: Agent, collector: HostCollector, num_envs: int, steps: int):
+        self._agent = agent
+        self._collector = collector
+        self._shape = (steps, num_envs)
+        self._generation: np.ndarray | None = None  # (trials,), None before the first reset
+        self._steps = 0
+
+    def run(
+        self, states: TrainState, active: np.ndarray, updates: int
+    ) -> tuple[TrainState, dict[str, np.ndarray]]:
+        """The states after some updates, and the sums of their metrics per trial."""
+        active = np.asarray(active, bool)
+        self._follow(jax.device_get(states.actors), active)
+        before = _copy(states)
+        learner, actors, key = states
+        policy = _copy(self._agent.policy(learner))
+        going: Array = jnp.asarray(active)
+        metrics, seconds = [], np.zeros(3)
+        for _ in range(updates):
+            begun = time.perf_counter()
+            key, shuffle, noise = _begin(self._agent, learner, key, active, self._shape)
+            explore = explorer(self._agent, policy)
+            rollout, stepping = self._collector.collect(explore, jax.device_get(noise))
+            self._steps += self._shape[0]
+            collected = time.perf_counter()
+            learner, policy, actors, sums, going = _update(
+                self._agent, learner, policy, actors, rollout, shuffle, going
+            )
+            metrics.append(sums)
+            # The next rollout overwrites the arrays that this update reads.
+            jax.block_until_ready(learner)
+            learnt = time.perf_counter()
+            seconds += stepping, collected - begun - stepping, learnt - collected
+        states = TrainState(learner, actors, key)
+        rows, going = jax.device_get((metrics, going))
+        if not going.all():
+            states = _select(going, states, before)
+        totals = {name: np.sum([row[name] for row in rows], axis=0) for name in rows[0]}
+        names = ("time/env", "time/act", "time/learn")
+        times = {
+            name: np.full(len(active), spent) for name, spent in zip(names, seconds, strict=True)
+        }
+        return states, totals | times
+
+    def prepare(self, states: TrainState) -> TrainState:
+        """The states as they were, everything compiled that a chunk needs."""
+        none = np.zeros(len(states.actors.steps), bool)
+        _, shuffle, noise = _begin(self._agent, states.learner, states.key, none, self._shape)
+        learner = _copy(states.learner)  # the update gives its own up
+        policy = self._agent.policy(states.learner)
+        rollout = self._collector.example(explorer(self._agent, policy), jax.device_get(noise))
+        active = jnp.asarray(none)
+        _update(self._agent, learner, policy, states.actors, rollout, shuffle, active)
+        return states
+
+    def _follow(self, actors: HostActors, active: np.ndarray) -> None:
+        """Resets every environment, unless the pool stands where the active trials left it."""
+        same = (
+            self._generation is not None
+            and np.array_equal(actors.generation[active], self._generation[active])
+            and np.all(actors.steps[active] == self._steps)
+        )
+        if same:
+            return
+        self._generation = np.asarray(actors.generation)
+        self._steps = 0
+        seeds = [
+            [_training_seed(int(trial_seed), int(generation), i) for i in range(self._shape[1])]
+            for trial_seed, generation in zip(actors.trial_seed, actors.generation, strict=True)
+        ]
+        self._collector.reset(np.asarray(seeds))
+
+
+def _training_seed(trial_seed: int, generation: int, index: int) -> int:
+    first = trial_seed + index + (FIRST_RESET if generation == 0 else 0)
+    return host_seed(first, trial_seed, generation)
+
+
+@partial(jax.jit, static_argnames="num_envs")
+def _init(agent: Agent, seeds: Array, num_envs: int) -> TrainState:
+    def one(seed: Array) -> TrainState:
+        keys = first_keys(seed, num_envs)
+        count, sums = jnp.zeros((), jnp.int32), jnp.zeros(num_envs)
+        actors = HostActors(seed, count, count, sums, sums)
+        return TrainState(agent.init(keys.weights), actors, keys.streams)
+
+    return jax.vmap(one)(seeds)
+
+
+def _reseed(states: TrainState) -> TrainState:
+    """The same states with new episodes to come; what the open ones had gathered is dropped."""
+    actors = states.actors
+    return states._replace(
+        actors=HostActors(
+            trial_seed=actors.trial_seed,
+            generation=actors.generation + 1,
+            steps=jnp.zeros_like(actors.steps),
+            episode_return=jnp.zeros_like(actors.episode_return),
+            episode_length=jnp.zeros_like(actors.episode_length),
+        )
+    )
+
+
+@partial(jax.jit, static_argnames="shape")
+def _begin(
+    agent: Agent, learner: PyTree, key: Streams, active: Array, shape: tuple[int, int]
+) -> tuple[Streams, Array, PyTree]:
+    """Streams to go on with, a shuffle key per trial, and a rollout's noise (T, trials, B, ...)."""
+
+    def one(trial: tuple[PyTree, Streams]) -> tuple[Streams, Array, PyTree]:
+        learner, key = trial
+        key, use = split_streams(key)
+        return key, use.shuffle, agent.noise(learner, use.act, shape)
+
+    after, shuffle, noise = over_trials(one, (learner, key))
+    return (
+        select(active, after, key),
+        shuffle,
+        jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), noise),
+    )
+
+
+@jax.jit
+def _copy(tree: PyTree) -> PyTree:
+    return jax.tree.map(jnp.copy, tree)
+
+
+_select = jax.jit(select)
+
+
+@partial(jax.jit, donate_argnums=1)
+def _update(
+    agent: Agent,
+    learner: PyTree,
+    policy: PyTree,
+    actors: HostActors,
+    rollout: Transition,
+    shuffle: Array,
+    active: Array,
+) -> tuple[PyTree, PyTree, HostActors, dict[str, Array], Array]:
+    """All trials learn from their part of the rollout; also which ones still may.
+
+    Trials that are not active, or whose loss or gradient is not finite, keep the policy they acted with.
+    Their learners are of no more use: keeping the old ones here would copy every replay buffer.
+    """
+    steps = rollout.reward.shape[0]
+
+    def one(trial):
+        learner, actors, rollout, key = trial
+        rollout, actors = _cut_at_losses(rollout, actors)
+        learner, metrics = agent.update(learner, rollout, key)
+        open_return, open_length, episodes = finished_episodes(
+            rollout, actors.episode_return, actors.episode_length
+        )
+        actors = actors._replace(
+            steps=actors.steps + steps, episode_return=open_return, episode_length=open_length
+        )
+        return (learner, actors), metrics | episodes
+
+    by_trial = jax.tree.map(
+        lambda leaf: leaf.reshape(steps, len(active), -1, *leaf.shape[2:]).swapaxes(0, 1), rollout
+    )
+    (learner, actors), sums = over_trials(one, (learner, actors, by_trial, shuffle))
+    active = active & all_finite(sums)
+    return learner, select(active, agent.policy(learner), policy), actors, sums, active
+
+
+def _cut_at_losses(rollout: Transition, actors: HostActors) -> tuple[Transition, HostActors]:
+    """The rollout with episodes truncated at the last step before the row they were lost in.
+
+    What an open episode had gathered is dropped where the first row is such a one.
+    """
+    lost = rollout.truncated & ~rollout.mask
+    before = jnp.concatenate([lost[1:], jnp.zeros_like(lost[:1])]) & rollout.mask
+    kept = ~lost[0]
+    return rollout._replace(
+        truncated=rollout.truncated | (before & ~rollout.terminated)
+    ), actors._replace(
+        episode_return=actors.episode_return * kept, episode_length=actors.episode_length * kept
+    )

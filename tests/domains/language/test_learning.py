@@ -1,0 +1,63 @@
+"""movie_critic whole: it learns what it promises, and with too low a price on KL the alarm sounds."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import proxima
+from proxima.run.data import generate_for
+from proxima.run.files import read_rows
+from proxima.scenario import load
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.optimized,
+    pytest.mark.skipif("PROXIMA_WHOLE" not in os.environ, reason="PROXIMA_WHOLE=1 runs it"),
+]
+
+
+@pytest.fixture(scope="module")
+def critic(tmp_path_factory):
+    """One trial of the shipped scenario, all three stages; its summary and its directory."""
+    directory = tmp_path_factory.mktemp("critic")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(directory)
+        scenario = load("movie_critic", ["tracking.enabled=false"])
+        generate_for(scenario)
+        summary = proxima.run_multiple_experiments(scenario)
+    return summary, directory
+
+
+def test_it_learns_what_people_like_and_the_judge_agrees(critic):
+    summary, directory = critic
+    (trial,) = summary["trials"]
+    first, last = (trial["stages"]["ppo"][when] for when in ("first", "last"))
+    assert last["reward"] - first["reward"] > 0.8
+    assert last["kl"] < 7
+    assert last["judge"] > first["judge"]
+    assert last["eos_rate"] > first["eos_rate"]
+    assert trial["stages"]["reward_model"]["last"]["accuracy"] >= 0.7
+    gain = trial["stages"]["ppo"]["gains"]["judge"]
+    assert gain["low"] > 0  # the interval over prompts, paired
+    rows = read_rows(directory / "logs/movie_critic/trial_0/ppo/metrics.jsonl")
+    assert max(row["train/log_prob_gap"] for row in rows[1:]) < 1e-4
+    assert max(row["train/first_ratio_gap"] for row in rows[1:]) < 1e-5
+    assert summary["alarms"] == []
+
+
+def test_with_too_low_a_price_the_alarm_sounds(critic, monkeypatch):
+    _, directory = critic
+    monkeypatch.chdir(directory)
+    trial = Path("logs/movie_critic/trial_0")
+    settings = {
+        "model.path": str(trial / "reference"),
+        "sft": None,
+        "reward_model": None,
+        "reward.path": str(trial / "reward_model" / "model"),
+        "tracking.enabled": False,
+    }
+    summary = proxima.run_multiple_experiments(load("movie_critic_hacked", settings))
+    assert "kl" in {alarm["kind"] for alarm in summary["alarms"]}
+    (hacked,) = summary["trials"]
+    assert hacked["stages"]["ppo"]["last"]["reward"] > 1.0

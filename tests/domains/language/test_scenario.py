@@ -1,0 +1,106 @@
+"""Language scenarios: read strictly, and every impossible setting told with its path and a remedy."""
+
+import pytest
+from scenario_files import file_message, message
+
+from proxima.domains.language.scenario import stages_of
+from proxima.scenario import (
+    LanguageScenario,
+    Scenario,
+    dump,
+    from_mapping,
+    load,
+    parse,
+    shipped,
+    to_mapping,
+    with_environment,
+)
+
+LANGUAGE = [name for name in shipped() if isinstance(load(name), LanguageScenario)]
+LEAST = "domain: language\nsft: {}\nppo: {}\nreward_model: {}\n"
+
+
+def test_the_domain_makes_the_kind():
+    assert isinstance(load("movie_critic"), LanguageScenario)
+    assert isinstance(load("cartpole"), Scenario)
+    assert stages_of(load("movie_critic")) == ["sft", "reward_model", "ppo"]
+    assert stages_of(load("smollm2_positive")) == ["ppo"]
+
+
+@pytest.mark.parametrize("name", LANGUAGE)
+def test_what_is_written_can_be_read_again(name):
+    scenario = load(name)
+    assert from_mapping(parse(dump(scenario), "again"), "again") == scenario
+
+
+@pytest.mark.parametrize("name", LANGUAGE)
+def test_a_shipped_one_writes_only_what_differs_from_the_defaults(name):
+    written = parse(shipped()[name].read_text(), name)
+    defaults = to_mapping(from_mapping(parse(LEAST + "lora: {}\n", name), name))
+
+    def leaves(tree, above=()):
+        for key, value in tree.items():
+            here = (*above, key)
+            yield from leaves(value, here) if isinstance(value, dict) else [(here, value)]
+
+    others = dict(leaves(defaults))
+    repeated = [path for path, value in leaves(written) if others[path] == value]
+    assert repeated == [("domain",)]
+
+
+def test_a_stage_is_left_out_by_null_and_a_section_that_is_null_has_its_defaults(tmp_path):
+    scenario = load("movie_critic", ["sft=null", "model.path=somewhere"])
+    assert stages_of(scenario) == ["reward_model", "ppo"]
+    path = tmp_path / "mine.yaml"
+    path.write_text(LEAST + "evaluation:\n")
+    assert load(path).evaluation == load("movie_critic").evaluation
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("domain: languag\n", 'domain: "languag" is not allowed: must be language, or left out'),
+        (LEAST + "algorithm: {gamma: 0.9}\n", "algorithm: unknown section"),
+        (LEAST.replace("ppo: {}", "ppo: {gama: 1.0}"), "ppo.gama: unknown key; did you mean"),
+        (LEAST.replace("ppo: {}", "ppo: {clip: -1.0}"), "ppo.clip: -1.0 is not allowed"),
+        (LEAST.replace("ppo: {}", "ppo: {clip: much}"), 'ppo.clip: expected a number, got "much"'),
+        (LEAST.replace("ppo: {}", "ppo: {advantage: gea}"), 'ppo.advantage: "gea" is not allowed'),
+        ("domain: language\n", "ppo: there is no stage; write ppo: {}"),
+        ("domain: language\nppo: {}\n", "sft: null, and a new model knows nothing yet"),
+        (
+            LEAST.replace("reward_model: {}", ""),
+            "reward.kind: model, and there is none; write reward_model: {}",
+        ),
+        (
+            LEAST + "reward: {kind: function}\n",
+            "reward.function: null, and reward.kind is function",
+        ),
+        (LEAST + "reward: {per_token: true}\n", "reward.per_token: true, and reward.kind is model"),
+        (LEAST + "reward: {function: a.b}\n", 'reward.kind: "a.b", and reward.kind is model'),
+        (LEAST + "data: {source: file}\n", "data.path: null, and data.source is file"),
+        (LEAST + "data: {prompt_template: Go on}\n", 'data.prompt_template: "Go on" does not say'),
+        (LEAST + "data: {chat: true}\n", "data.chat: true, and a new model has no chat template"),
+        (LEAST + "model: {new: {width: 90}}\n", "model.new.width: 90 is not a multiple of twice"),
+        (LEAST + "lora: {targets: [q, w]}\n", 'lora.targets.1: "w" is not allowed: must be q, k'),
+        (
+            LEAST.replace("ppo: {}", "ppo: {new_tokens: 36}"),
+            "ppo.new_tokens: 36 after prompts of data.prompt_tokens (5) do not fit",
+        ),
+        (
+            LEAST.replace("ppo: {}", "ppo: {batch_size: 50, minibatches: 4}"),
+            "ppo.batch_size: 50 is not a multiple of ppo.minibatches × ppo.micro_batches (4); "
+            "nearest that work: 48 or 52",
+        ),
+        (
+            LEAST.replace("ppo: {}", "ppo: {batch_size: 6, advantage: group}"),
+            "ppo.batch_size: 6 is not a multiple of ppo.group_size (4)",
+        ),
+    ],
+)
+def test_mistakes_are_told_with_their_path(text, told, tmp_path):
+    assert told in file_message(tmp_path, text)
+
+
+def test_what_needs_an_environment_says_so():
+    said = message(with_environment, load("movie_critic"), "do that")
+    assert said == "movie_critic: is about language and has no environment; do that"

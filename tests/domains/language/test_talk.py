@@ -1,0 +1,251 @@
+"""Talking to what runs made: which model is meant, how it is asked, the commands, and what they refuse."""
+
+import io
+import json
+import re
+import sys
+
+import jax
+import numpy as np
+import pytest
+from tiny import run_main
+
+from proxima.core.errors import ProximaError
+from proxima.domains.language import talk
+from proxima.domains.language.commands import printable
+from proxima.domains.language.hf import load_model, save_model
+from proxima.domains.language.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
+from proxima.nets.transformer import DecoderConfig, new_decoder
+
+TEXTS = ["the film is good", "the film is bad", "a very good film", "not a very bad film"] * 5
+SIZES = dict(width=16, layers=1, heads=2, kv_heads=2, head_width=8, inner=24, context=32)
+TEMPLATE = "{% for m in messages %}[{{ m.role[0] }}]{{ m.content }}{% endfor %}[a]"
+LANGUAGE = """
+domain: language
+sft: {}
+reward_model: {}
+ppo: {new_tokens: 6, temperature: 0.5}
+"""
+RUN = "20260101-000000-critic"
+
+
+def write_model(folder, seed, template=None):
+    learnt = train_tokenizer(TEXTS, 290)
+    config = DecoderConfig(vocabulary=learnt.size, **SIZES)
+    save_model(new_decoder(jax.random.key(seed), config, "float32"), folder)
+    learnt.save(folder)
+    if template is not None:
+        (folder / "chat_template.jinja").write_text(template)
+
+
+def write_run(root, name="critic", scenario=LANGUAGE, models=("model", "reference"), trials=1):
+    run = root / "logs" / name / "runs" / f"20260101-000000-{name}"
+    for trial in range(trials):
+        home = run / f"trial_{trial}"
+        home.mkdir(parents=True)
+        for place, folder in enumerate(models):
+            write_model(home / folder, 10 * trial + place)
+    (run / "run.json").write_text("{}")
+    (run / "scenario.yaml").write_text(f"name: {name}\n{scenario}")
+    (run.parent.parent / "latest").symlink_to(run)
+    return run
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    root = tmp_path_factory.mktemp("talk")
+    write_run(root, trials=2)
+    write_run(root, "unfinished", models=("reference",))
+    write_run(root, "imitation", "domain: language\nsft: {}\n", models=("reference",))
+    judging = f"domain: language\nmodel: {{path: {root / 'plain'}}}\nreward_model: {{}}\n"
+    write_run(root, "judge", judging, models=())
+    control = "env: {name: CartPole-v1}\nalgorithm: {name: ppo}\ntraining: {max_steps: 1000}\n"
+    write_run(root, "balance", control, models=())
+    write_model(root / "plain", 3)
+    write_model(root / "chatty", 4, TEMPLATE)
+    return root
+
+
+@pytest.fixture
+def main(home, capsys, monkeypatch):
+    monkeypatch.chdir(home)
+    return lambda *arguments: run_main(arguments, capsys, monkeypatch)
+
+
+@pytest.fixture
+def lines(monkeypatch):
+    """What is typed."""
+    return lambda text: monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+
+
+def test_the_model_that_is_meant(home, monkeypatch):
+    monkeypatch.chdir(home)
+    run = home / "logs" / "critic" / "runs" / RUN
+    for reference in ("critic", RUN, str(run), "logs/critic"):
+        assert talk.find_model(reference).folder == run / "trial_0" / "model"
+    assert talk.find_model(str(run / "trial_1")).folder == run / "trial_1" / "model"
+    assert talk.find_model("critic", trial=1).folder == run / "trial_1" / "model"
+    assert talk.find_model("critic", before=True).folder == run / "trial_0" / "reference"
+    assert talk.find_model("imitation").folder.name == "reference"
+    assert talk.find_model("plain").folder.name == "plain"
+    manner = talk.find_model("critic").manner
+    assert (manner.new_tokens, manner.temperature, manner.chat) == (6, 0.5, False)
+
+
+def test_before_without_fine_tuning_is_the_model_it_started_from(home, monkeypatch, tmp_path):
+    scenario = (
+        f"domain: language\nmodel: {{path: {home / 'plain'}}}\nreward_model: {{}}\nppo: {{}}\n"
+    )
+    write_run(tmp_path, "positive", scenario, models=("model",))
+    monkeypatch.chdir(tmp_path)
+    assert talk.find_model("positive", before=True).folder == home / "plain"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("generate", "balance", "--prompt", "x"), "not about language"),
+        (("generate", "unfinished", "--prompt", "x"), "its stage ppo has not finished.*resume"),
+        (("generate", "judge", "--prompt", "x"), "no stage that trains a model"),
+        (("generate", "nothing", "--prompt", "x"), "no experiment, run"),
+        (("generate", "critic", "--trial", "7", "--prompt", "x"), "no trial 7; there are 0, 1"),
+        (("generate", "critic", "--prompt", "  "), "--prompt: is empty"),
+        (
+            ("generate", "critic", "--prompt", "film is " * 20),
+            "longer than the model's context of 32",
+        ),
+        (("generate", "critic", "--prompt", "x", "--temperature", "0"), "--greedy"),
+        (("generate", "plain", "--prompt", "x", "--before"), "is a model, not a run"),
+        (("generate", "plain", "--prompt", "x", "--turns"), "no chat template"),
+        (("chat", "balance"), "not about language"),
+        (("model", "export", "critic", "--to", "plain"), "is there already"),
+        (("model", "export", "critic", "--to", "new", "--adapter"), "has no adapter"),
+        (("model", "import", "nothing.gguf", "--to", "new"), "no such file"),
+        (("model", "import", "plain/config.json", "--to", "plain"), "is there already"),
+    ],
+)
+def test_what_is_refused_is_said_in_words(main, arguments, words):
+    said = main(*arguments)
+    assert said.code == 1 and said.err.startswith("Error: ") and re.search(words, said.err)
+    assert "not a mistake of yours" not in said.err
+
+
+def test_a_prompt_that_just_fits(main):
+    tokenizer = load_tokenizer(talk.find_model("critic").folder)
+    room = 32 - len(tokenizer.encode(["the film"])[0])
+    more = main("generate", "critic", "--prompt", "the film", "--new-tokens", room + 1)
+    assert more.code == 1 and f"--new-tokens {room}" in more.err
+    assert main("generate", "critic", "--prompt", "the film", "--new-tokens", room).code == 0
+
+
+def test_generate(main):
+    said = main("generate", "critic", "--prompt", "the film", "--count", "2")
+    assert said.code == 0 and said.out.count("the film") == 2
+    assert said.out == main("generate", "critic", "--prompt", "the film", "--count", "2").out
+    assert (
+        said.out
+        != main("generate", "critic", "--prompt", "the film", "--count", "2", "--seed", "1").out
+    )
+
+
+def test_generate_json(main):
+    said = main("generate", "critic", "--prompt", "the film", "--count", "2", "--json", "--before")
+    found = json.loads(said.out)
+    assert found["prompt"] == "the film" and "trial 0" in found["model"]
+    assert len(found["completions"]) == len(found["before"]) == 2
+    for each in found["completions"]:
+        assert set(each) == {"text", "tokens", "ended"} and 1 <= each["tokens"] <= 6
+    assert found["completions"] != found["before"]  # two models
+
+
+def test_generate_shows_before_and_after(main):
+    said = main("generate", "critic", "--prompt", "the film", "--before").out
+    assert said.index("Before") < said.index("After") and said.count("the film") == 2
+
+
+def test_greedy_is_the_same_with_any_seed(main):
+    one, other = (
+        main("generate", "critic", "--prompt", "a", "--greedy", "--seed", seed).out
+        for seed in (0, 5)
+    )
+    assert one == other
+
+
+def test_chat_goes_on_with_each_line(main, lines):
+    lines("the film\n\n/help\na very\n")
+    said = main("chat", "critic")
+    assert said.code == 0
+    answers = said.out.splitlines()
+    assert "It goes on with what you write" in said.out and "/exit" in answers[0]
+    assert "the film" in said.out and "a very" in said.out
+    assert answers[-1].startswith("Goodbye")
+
+
+def test_chat_leaves_at_a_word(main, lines):
+    lines("/exit\nthe film\n")
+    said = main("chat", "critic")
+    assert said.code == 0 and "the film" not in said.out and "Goodbye" in said.out
+
+
+def test_a_line_that_is_too_long_ends_no_chat(main, lines):
+    lines("film " * 40 + "\nthe film\n")
+    said = main("chat", "critic")
+    assert said.code == 0 and "longer than the model's context" in said.out
+    assert "Goodbye" in said.out
+
+
+def test_a_conversation_is_remembered_until_it_no_longer_fits(home):
+    speaker = talk.load(talk.find_model(str(home / "chatty")))
+    speaker = speaker._replace(manner=speaker.manner._replace(new_tokens=6))
+    assert speaker.chats
+    asked = []
+
+    def record(self, texts):
+        asked.append(texts[0])
+        return encode(self, texts)
+
+    encode = Tokenizer.encode
+    turns = [{"role": "user", "content": "a"}]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tokenizer, "encode", record)
+        said, forgotten = talk.reply(speaker, turns)
+        assert asked[-1] == "[u]a[a]" and forgotten == 0 and said.tokens <= 6
+        turns += [{"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
+        assert talk.reply(speaker, turns)[1] == 0 and asked[-1] == "[u]a[a]b[u]c[a]"
+        turns[0]["content"] = "z" * 30
+        assert talk.reply(speaker, turns)[1] == 2 and asked[-1] == "[u]c[a]"
+    with pytest.raises(ProximaError, match="longer than the model's context"):
+        talk.reply(speaker, [{"role": "user", "content": "z" * 40}])
+
+
+def test_chat_takes_turns_where_the_model_does(main, lines):
+    lines("a\n/new\nb\n")
+    said = main("chat", "chatty", "--new-tokens", "6")
+    assert said.code == 0 and "It answers you" in said.out
+
+
+def test_a_run_is_asked_in_its_template(home, tmp_path, monkeypatch):
+    write_run(tmp_path, "template", LANGUAGE + 'data: {prompt_template: "Say {text}!"}\n')
+    monkeypatch.chdir(tmp_path)
+    speaker = talk.load(talk.find_model("template"))
+    assert talk.written(speaker, "it {all}") == "Say it {all}!"
+
+
+def test_an_exported_model_is_the_model(main, home):
+    said = main("model", "export", "critic", "--to", "out", "--trial", "1")
+    assert said.code == 0 and "out" in said.out
+    ours = load_model(home / "logs/critic/runs" / RUN / "trial_1/model")
+    np.testing.assert_array_equal(load_model(home / "out").embedding, ours.embedding)
+    assert main("generate", "out", "--prompt", "the film", "--new-tokens", "6").code == 0
+
+
+def test_an_adapter_is_exported(main, home):
+    adapter = home / "logs/critic/runs" / RUN / "trial_0/adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text("{}")
+    assert main("model", "export", "critic", "--to", "small", "--adapter").code == 0
+    assert (home / "small" / "adapter_config.json").is_file()
+
+
+def test_what_a_model_writes_cannot_drive_the_terminal():
+    assert printable("a\x1b[31mb\x07\nc\td\x9b") == "a[31mb\nc\td"

@@ -1,0 +1,453 @@
+"""Statistics against slow loops, pictures that show something, films that show the right thing."""
+
+import json
+import subprocess
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from proxima.core.errors import ProximaError
+from proxima.domains.control import film
+from proxima.report import comparison, plots, statistics, style
+
+NAN = float("nan")
+
+
+def slow_interquartile_mean(values):
+    rest = sorted(values)
+    for _ in range(len(rest) // 4):
+        rest.remove(min(rest))
+        rest.remove(max(rest))
+    return sum(rest) / len(rest)
+
+
+def test_report_modules_import_neither_matplotlib_nor_pillow():
+    code = (
+        "import sys; from proxima.report import comparison, film, plots, statistics;"
+        "assert not {'matplotlib', 'PIL', 'scipy', 'jax'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7, 8, 9, 31])
+def test_interquartile_mean_equals_a_slow_loop_and_scipy(count):
+    from scipy.stats import trim_mean
+
+    values = np.random.default_rng(count).normal(size=count)
+    result = statistics.interquartile_mean(values)
+    assert result == pytest.approx(slow_interquartile_mean(values))
+    assert result == pytest.approx(trim_mean(values, 0.25))
+
+
+def test_interquartile_mean_along_an_axis_and_flattened():
+    values = np.random.default_rng(0).normal(size=(6, 3))
+    along = statistics.interquartile_mean(values, axis=0)
+    assert along == pytest.approx([slow_interquartile_mean(column) for column in values.T])
+    flat = statistics.interquartile_mean(values)
+    assert flat == pytest.approx(slow_interquartile_mean(values.ravel()))
+
+
+def test_interquartile_mean_does_not_trim_nan_away():
+    assert np.isnan(statistics.interquartile_mean([1, 2, 3, 4, NAN]))
+    assert np.isnan(statistics.interquartile_mean([]))
+
+
+def test_interval_covers_the_truth_about_as_often_as_it_says():
+    generator = np.random.default_rng(0)
+    hits = 0
+    for _ in range(200):
+        values = generator.normal(10.0, 2.0, size=30)
+        low, high = statistics.stratified_bootstrap_interval(values, resamples=300)
+        hits += low <= 10.0 <= high
+    assert 0.88 <= hits / 200 <= 0.99
+
+
+def test_interval_is_deterministic_and_depends_on_seed_and_level():
+    values = np.random.default_rng(3).normal(size=12)
+    interval = statistics.stratified_bootstrap_interval
+    assert interval(values) == interval(values)
+    assert interval(values) != interval(values, seed=1)
+    wide, narrow = interval(values, level=0.99), interval(values, level=0.5)
+    assert wide[0] < narrow[0] < narrow[1] < wide[1]
+
+
+def test_tasks_are_strata():
+    values = np.stack([np.full(5, 0.0), np.full(5, 100.0)], axis=1)
+    # within a task nothing varies, so an interval of more than a point would have mixed the tasks
+    assert statistics.stratified_bootstrap_interval(values) == (50.0, 50.0)
+
+
+def test_interval_needs_two_trials_in_every_task():
+    assert statistics.stratified_bootstrap_interval([1.0]) is None
+    assert statistics.stratified_bootstrap_interval([[1.0, 2.0], [3.0, NAN]]) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([], {"iqm": None, "low": None, "high": None, "n": 0, "failed": 0}),
+        ([NAN, NAN], {"iqm": None, "low": None, "high": None, "n": 0, "failed": 2}),
+        ([7.0], {"iqm": 7.0, "low": None, "high": None, "n": 1, "failed": 0}),
+        ([7.0, NAN], {"iqm": 7.0, "low": None, "high": None, "n": 1, "failed": 1}),
+        ([7.0, None], {"iqm": 7.0, "low": None, "high": None, "n": 1, "failed": 1}),
+        ([500.0] * 5, {"iqm": 500.0, "low": 500.0, "high": 500.0, "n": 5, "failed": 0}),
+        (
+            [500.0, 500.0, -float("inf")],
+            {"iqm": 500.0, "low": 500.0, "high": 500.0, "n": 2, "failed": 1},
+        ),
+    ],
+)
+def test_aggregate_edge_cases(values, expected):
+    assert statistics.aggregate(values) == expected
+
+
+def test_aggregate_is_json_and_ordered():
+    result = json.loads(json.dumps(statistics.aggregate([1.0, 2.0, 4.0, 8.0]), allow_nan=False))
+    assert result["low"] <= result["iqm"] == 3.0 <= result["high"]
+
+
+def test_the_trial_is_the_unit_not_the_episode():
+    generator = np.random.default_rng(0)
+    trials = [generator.normal(mean, 1, size=400) for mean in (0, 10, 20, 30)]
+    by_trial = statistics.aggregate(statistics.trial_means(trials))
+    assert by_trial["n"] == 4
+    assert by_trial["high"] - by_trial["low"] > 10  # as wide as the trials differ
+    assert np.isnan(statistics.trial_means([[1.0, NAN], []])).all()
+
+
+def test_band_of_curves_agrees_with_the_interval_of_one_point():
+    values = np.random.default_rng(0).normal(size=(6, 3))
+    low, high = statistics.bootstrap_band(values)
+    for point in range(3):
+        expected = statistics.stratified_bootstrap_interval(values[:, point])
+        assert (low[point], high[point]) == pytest.approx(expected)
+    assert statistics.bootstrap_band(values[:1]) is None
+
+
+def test_paired_comparison_of_trials():
+    first = [[2.0, 5.0], [3.0, 3.0], [4.0, 4.0]]
+    second = [[1.0, 5.0], [1.0, 4.0], [NAN, 0.0], [9.0, 9.0]]
+    result = statistics.paired_comparison(first, second)
+    assert (result["pairs"], result["failed"], result["unit"]) == (2, 1, "trial")
+    assert result["difference"] == pytest.approx((1 + 0 + 2 - 1) / 4)
+    assert result["probability"] == pytest.approx((1 + 0.5 + 1 + 0) / 4)
+    assert result["difference_low"] <= result["difference"] <= result["difference_high"]
+
+
+def test_paired_comparison_of_one_pair_resamples_episodes_and_says_so():
+    generator = np.random.default_rng(0)
+    luck = generator.normal(0, 100, size=200)  # shared by both, so pairing takes it out
+    result = statistics.paired_comparison([luck + 1 + generator.normal(size=200)], [luck])
+    assert result["unit"] == "episode"
+    assert 0.7 < result["difference_low"] < 1 < result["difference_high"] < 1.3
+    nothing = statistics.paired_comparison([], [])
+    assert (nothing["pairs"], nothing["difference"], nothing["probability_low"]) == (0, None, None)
+
+
+def trial_result(trial, returns):
+    return {
+        "trial": trial,
+        "seed": trial,
+        "environment_steps": 100_352,
+        "steps_per_second": 512_345.6,
+        "converged": trial != 1,
+        "converged_at_step": None if trial == 1 else 40_960,
+        "evaluation": {
+            "returns": list(returns),
+            "return_std": float(np.std(returns)),
+            "return_min": float(np.min(returns)),
+            "return_max": float(np.max(returns)),
+        },
+        "random": {"return_mean": 22.3},
+    }
+
+
+def curve(speed, end=100_000):
+    steps = np.linspace(5_000, end, 20)
+    return steps, 500 / (1 + np.exp(5 - steps * speed / 10_000))
+
+
+def test_band_keeps_the_last_value_of_early_trials_and_leaves_failed_ones_out():
+    early = (np.array([1000.0, 2000.0]), np.array([0.0, 10.0]))
+    late = (np.array([1000.0, 4000.0]), np.array([0.0, 30.0]))
+    failed = (np.array([1000.0, 2000.0]), np.array([0.0, NAN]))
+    found = comparison.band([early, late, failed, ([], [])], points=4)
+    assert (found.trials, found.failed, found.held) == (2, 2, 1)
+    assert found.steps == pytest.approx([1000, 2000, 3000, 4000])
+    assert found.iqm == pytest.approx([0, 10, 15, 20])
+
+
+def test_comparison_rows_and_improvement():
+    results = [trial_result(k, [100.0 * k, 100.0 * k + 50]) for k in range(3)]
+    run = comparison.Run("ours", [curve(1)] * 3, results)
+    lone = comparison.Run("lone", [curve(1)], results[:1])
+    rows = comparison.comparison_rows([run, lone])
+    assert json.dumps(rows, allow_nan=False)
+    assert rows[0]["iqm"] == pytest.approx(125.0)
+    assert (rows[0]["trials"], rows[0]["converged"], rows[0]["steps/s"]) == (3, "2/3", 512_346)
+    assert (rows[1]["low"], rows[1]["high"]) == (None, None)
+    assert comparison.improvement(run, lone)["probability"] == 0.5
+    longer = comparison.Run("longer", [], [trial_result(0, [1.0, 2.0, 3.0])])
+    with pytest.raises(ProximaError, match=r"different numbers of episodes \(2, 3\).*final_epis"):
+        comparison.improvement(run, longer)
+
+
+def metric_rows(count):
+    generator = np.random.default_rng(0)
+    keys = [*plots.PANELS, "episode/return", "time/update_seconds", "time/evaluate_seconds"]
+    return [
+        {"step": 1000 * (k + 1), **{key: generator.uniform() for key in keys}}
+        | ({"eval/return_mean": 5.0 * k} if k % 3 == 0 else {"eval/return_mean": None})
+        for k in range(count)
+    ]
+
+
+GENERATOR = np.random.default_rng(1)
+SPREAD = list(GENERATOR.normal(100, 20, size=50))
+GREEDY, CONSTANT, BROKEN = {"returns": SPREAD}, {"returns": [500.0] * 20}, {"returns": [NAN, 3.0]}
+ALL_NAN = {"returns": [NAN, NAN]}
+RUNS = [
+    comparison.Run(name, [curve(1), curve(1.5, 60_000)], [trial_result(k, SPREAD) for k in (0, 1)])
+    for name in ("first", "second")
+]
+PICTURES = {
+    "curve": lambda path: plots.learning_curve(path, metric_rows(20), target=40),
+    "curve of one row": lambda path: plots.learning_curve(path, metric_rows(1)),
+    "curve without rows": lambda path: plots.learning_curve(path, []),
+    "curve without returns": lambda path: plots.learning_curve(
+        path, [{"step": 10_000 * k, "loss/policy": 1e-7 * k} for k in range(1, 9)]
+    ),
+    "curve of NaN": lambda path: plots.learning_curve(
+        path, [{"step": 10, "episode/return": NAN, "loss/policy": NAN, "time/update_seconds": NAN}]
+    ),
+    "rewards": lambda path: plots.reward_plot(path, GREEDY, CONSTANT, BROKEN),
+    "constant rewards": lambda path: plots.reward_plot(path, CONSTANT),
+    "no finite reward": lambda path: plots.reward_plot(path, ALL_NAN, None, ALL_NAN),
+    "discrete": lambda path: plots.action_plot(
+        path, GENERATOR.integers(0, 2, 300), np.ones(300), "discrete", ["left", "right"]
+    ),
+    "one action only": lambda path: plots.action_plot(path, [0, 0, 0], [1, 1, 1], "discrete"),
+    "continuous": lambda path: plots.action_plot(
+        path, GENERATOR.normal(size=(200, 9)), np.ones(200), "continuous"
+    ),
+    "constant torque": lambda path: plots.action_plot(
+        path, np.full((50, 1), 2.0), -np.ones(50), "continuous", ["torque (N·m)"]
+    ),
+    "NaN torque": lambda path: plots.action_plot(
+        path, np.full((5, 1), NAN), np.full(5, NAN), "continuous"
+    ),
+    "five trials": lambda path: comparison.learning_curves(
+        path, [curve(k) for k in (0.8, 0.9, 1, 1.1, 1.2)], "five", 475
+    ),
+    "one trial": lambda path: comparison.learning_curves(path, [curve(1)], "one", None),
+    "no trial": lambda path: comparison.learning_curves(path, [], "none", None),
+    "one evaluation": lambda path: comparison.learning_curves(path, [([10], [3.0])] * 2),
+    "constant trials": lambda path: comparison.learning_curves(
+        path, [(np.arange(5), np.full(5, 500.0))] * 5, "constant", 475
+    ),
+    "failed trial": lambda path: comparison.learning_curves(
+        path, [curve(1), ([10, 20], [1, NAN]), ([10, 20], [NAN, NAN])], "failed", 475
+    ),
+    "finals": lambda path: comparison.final_returns(path, ["a", "b"], [SPREAD, SPREAD], SPREAD),
+    "constant finals": lambda path: comparison.final_returns(path, ["a"], [[500.0] * 20], None),
+    "failed finals": lambda path: comparison.final_returns(path, ["a", "b"], [[NAN], SPREAD]),
+    "table": lambda path: comparison.trials_table(path, comparison.trial_rows(RUNS[0].results)),
+    "empty table": lambda path: comparison.trials_table(path, []),
+    "runs": lambda path: comparison.compare_runs(path, RUNS, target=475),
+    "table of runs": lambda path: comparison.trials_table(path, comparison.comparison_rows(RUNS)),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_pictures_are_written_and_not_blank(name, tmp_path):
+    path = tmp_path / "plots" / "picture.png"
+    PICTURES[name](path)
+    pixels = np.asarray(Image.open(path).convert("L"), dtype=float)
+    assert pixels.shape[1] == 1200
+    assert pixels.shape[0] >= 100
+    assert pixels.std() > 5
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(500.0, "500"), (-1234.5, "−1,234"), (12.34, "12.3"), (0.123, "0.12"), (NAN, "failed")],
+)
+def test_numbers_read_well(value, text):
+    assert plots.number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "most", "names"),
+    [
+        (0, 60_000, 3, ["0", "20k", "40k", "60k"]),
+        (0, 1_300_000, 4, ["0", "0.5M", "1.0M"]),
+        (-0.0071, 0.0051, 4, ["−0.005", "0", "0.005"]),
+        (-1650, 20, 4, ["−1,500", "−1,000", "−500", "0"]),
+        (0, 4.2e-6, 3, ["0", "2e−6", "4e−6"]),
+        (0, 3e20, 3, ["0", "1e20", "2e20", "3e20"]),
+    ],
+)
+def test_scales_are_round_and_read_well(low, high, most, names):
+    assert style.scale(low, high, most).names == names
+
+
+def test_span_leaves_room_also_around_one_number():
+    assert style.span([0.0, 100.0, NAN]) == (-5.0, 105.0)
+    assert style.span([500.0, 500.0 + 1e-9]) == pytest.approx((475.0, 525.0))
+    assert style.span([]) == (0.0, 1.0)
+
+
+def test_series_skips_what_was_not_recorded():
+    rows = [{"step": 1, "a": 2.0}, {"step": 2}, {"step": 3, "a": None}, {"step": 4, "a": NAN}]
+    steps, values = plots.series(rows, "a")
+    assert (steps.tolist(), values.tolist()) == ([1.0], [2.0])
+
+
+def centroid(frame, colour):
+    """The mean (x, y) of the pixels near a colour; y grows downwards."""
+    distance = np.abs(frame.astype(int) - np.array(film._rgb(colour))).sum(axis=2)
+    rows, columns = np.nonzero(distance < 30)
+    assert len(rows) > 20
+    return columns.mean(), rows.mean()
+
+
+def test_pole_leans_and_cart_moves_the_right_way():
+    left, upright, right = (
+        centroid(film.draw("CartPole-v1", [0, 0, angle, 0]), style.VERMILLION)[0]
+        for angle in (-0.2, 0.0, 0.2)
+    )
+    assert left < upright - 5 < upright + 5 < right
+    moved = centroid(film.draw("CartPole-v1", [1.0, 0, 0, 0]), style.VERMILLION)[0]
+    assert moved > upright + 50
+
+
+def test_push_arrow_points_where_the_action_pushes():
+    still = [0.0, 0.0, 0.0, 0.0]
+    left, right = (
+        centroid(film.draw("CartPole-v1", still, action), style.BLUE)[0] for action in (0, 1)
+    )
+    assert left < film.WIDTH / 2 < right
+
+
+def test_pendulum_is_up_at_angle_zero_and_turns_anticlockwise():
+    def place(angle):
+        return centroid(
+            film.draw("Pendulum-v1", [np.cos(angle), np.sin(angle), 0]), style.VERMILLION
+        )
+
+    assert place(0.0)[1] < film.SCENE / 2 - 20
+    assert place(np.pi)[1] > film.SCENE / 2 + 20
+    assert place(np.pi / 2)[0] < film.WIDTH / 2 - 20
+
+
+def test_acrobot_hangs_at_zero_and_stands_at_pi():
+    hanging = film.draw("Acrobot-v1", [1, 0, 1, 0, 0, 0])
+    standing = film.draw("Acrobot-v1", [-1, 0, 1, 0, 0, 0])
+    folded = film.draw("Acrobot-v1", [1, 0, -1, 0, 0, 0])
+    lower = [centroid(frame, style.VERMILLION)[1] for frame in (standing, folded, hanging)]
+    assert lower == sorted(lower)
+    swung = film.draw("Acrobot-v1", [0, 1, 1, 0, 0, 0])
+    assert centroid(swung, style.BLUE)[0] > film.WIDTH / 2
+
+
+@pytest.mark.parametrize("name", ["MountainCar-v0", "MountainCarContinuous-v0"])
+def test_car_is_higher_and_further_right_near_the_goal(name):
+    valley = centroid(film.draw(name, [-0.52, 0]), style.BLUE)
+    goal = centroid(film.draw(name, [0.4, 0]), style.BLUE)
+    assert goal[0] > valley[0] + 100
+    assert goal[1] < valley[1] - 100
+
+
+def test_minatar_cells_are_where_the_observation_says():
+    observation = np.zeros((10, 10, 4), dtype=bool)
+    observation[9, 7, 0] = True
+    observation[0, 2, 3] = True
+    observation[9, 7, 2] = True  # under the player
+    frame = film.draw("Breakout-MinAtar", observation)
+    x, y = centroid(frame, film.CHANNELS[3])
+    assert (x - 200) / 25 + 5 == pytest.approx(2.5, abs=0.1)
+    assert y < 30
+    assert not (frame == film._rgb(film.CHANNELS[2])).all(axis=2).any()
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "expected"),
+    [
+        ("CartPole-v1", (4,), True),
+        ("CartPole-v1", (5,), False),
+        ("MountainCarContinuous-v0", (2,), True),
+        ("Breakout-MinAtar", (10, 10, 4), True),
+        ("MinAtar/Seaquest-v1", (10, 10, 10), True),
+        ("Breakout-MinAtar", (400,), False),
+        ("Ant-v5", (27,), False),
+    ],
+)
+def test_can_draw(name, shape, expected):
+    assert film.can_draw(name, shape) is expected
+
+
+EPISODES = {
+    "CartPole-v1": ((4,), np.zeros(12, dtype=int)),
+    "Pendulum-v1": ((3,), np.linspace(-2, 2, 12)[:, None]),
+    "Acrobot-v1": ((6,), np.arange(12) % 3),
+    "MountainCar-v0": ((2,), np.arange(12) % 3),
+    "MountainCarContinuous-v0": ((2,), np.linspace(-1, 1, 12)[:, None]),
+    "Freeway-MinAtar": ((10, 10, 7), np.arange(12) % 3),
+    "MinAtar/Breakout-v1": ((10, 10, 4), np.arange(12) % 3),
+}
+
+
+@pytest.mark.parametrize("name", EPISODES)
+def test_film_has_a_frame_per_observation_and_they_differ(name, tmp_path):
+    shape, actions = EPISODES[name]
+    observations = np.random.default_rng(0).uniform(-0.5, 0.5, size=(13, *shape))
+    path = tmp_path / "deep" / "film.gif"
+    film.film(path, name, observations, actions, np.ones(12))
+    with Image.open(path) as image:
+        assert image.n_frames == 13
+        assert image.size == (film.WIDTH, film.HEIGHT)
+        frames = []
+        for place in range(13):
+            image.seek(place)
+            frames.append(np.asarray(image.convert("RGB"), dtype=int))
+    for before, after in pairwise(frames):
+        assert (before != after)[: film.SCENE].any()  # the scene
+        assert (before != after)[film.SCENE :].any()  # the caption
+
+
+def test_long_film_is_thinned_but_shown_to_the_end(tmp_path):
+    positions = np.linspace(-2, 2, 100)
+    observations = np.stack([positions, *np.zeros((3, 100))], axis=1)
+    film.film(
+        tmp_path / "film.gif",
+        "CartPole-v1",
+        observations,
+        np.ones(100, int),
+        np.ones(100),
+        max_frames=10,
+    )
+    with Image.open(tmp_path / "film.gif") as image:
+        assert image.n_frames == 10
+        image.seek(9)
+        last = np.asarray(image.convert("RGB"))
+    expected = centroid(film.draw("CartPole-v1", observations[-1], 1), style.VERMILLION)
+    assert centroid(last, style.VERMILLION) == pytest.approx(expected, abs=2)
+
+
+def test_film_of_a_policy_that_diverged_is_still_written(tmp_path):
+    observations = np.full((3, 3), NAN)
+    film.film(tmp_path / "film.gif", "Pendulum-v1", observations, np.full((3, 1), NAN), [NAN] * 3)
+    assert (tmp_path / "film.gif").stat().st_size > 0
+
+
+def test_gif_keeps_its_time_and_colours(tmp_path):
+    frames = [np.full((20, 30, 3), shade, dtype=np.uint8) for shade in (0, 100, 250)]
+    film.write_gif(tmp_path / "a.gif", frames, fps=25)
+    with Image.open(tmp_path / "a.gif") as image:
+        assert (image.n_frames, image.info["loop"], image.info["duration"]) == (3, 0, 40)
+        image.seek(2)
+        assert image.info["duration"] == 1000
+        assert np.asarray(image.convert("RGB")).mean() == pytest.approx(250, abs=3)

@@ -1,0 +1,98 @@
+"""Small programs on host environments that spy on their pools; the environments are known_envs.py's."""
+
+import jax
+import jax.numpy as jnp
+import known_envs  # noqa: F401, registers them
+import numpy as np
+
+from proxima.algorithms.ppo import PPOConfig, ppo
+from proxima.domains.control import gymnasium as adapter
+from proxima.domains.control.config import EnvConfig
+from proxima.nets.actor_critic import NetworkConfig
+from proxima.train.host import program as host
+
+MODES = ("same_step", "next_step", "disabled")
+NUM_ENVS, STEPS = 2, 16
+
+
+COUNTER = EnvConfig(name="TestCounter-v0")
+CARTPOLE = EnvConfig(name="CartPole-v1")
+
+
+class Spy:
+    """A pool that remembers what went through it."""
+
+    def __init__(self, pool):
+        self.pool = pool
+        self.observation_space, self.action_space = pool.observation_space, pool.action_space
+        self.num_envs = pool.num_envs
+        self.resets, self.steps, self.seeds = [], [], []
+
+    def reset(self, seeds):
+        self.seeds.append(list(seeds))
+        self.resets.append(self.pool.reset(seeds))
+        return self.resets[-1]
+
+    def step(self, actions):
+        self.send(actions)
+        return self.receive()
+
+    def send(self, actions):
+        self.pool.send(actions)
+
+    def receive(self):
+        self.steps.append(self.pool.receive())
+        return self.steps[-1]
+
+    def render(self):
+        return self.pool.render()
+
+    def close(self):
+        self.pool.close()
+
+
+def make(
+    config: EnvConfig = CARTPOLE,
+    trials: int = 1,
+    autoreset="same_step",
+    groups: int = 1,
+    **settings,
+):
+    """A small program, its agent and the pools it has made so far."""
+    algorithm = PPOConfig(
+        batch_size=NUM_ENVS * STEPS, minibatch_size=16, epochs_per_update=2, **settings
+    )
+    agent = ppo(algorithm, NetworkConfig(hidden=(8,)), adapter.spaces(config), NUM_ENVS, None, None)
+    spies = []
+
+    def make_pool(num_envs, render):
+        spies.append(Spy(adapter.make_pool(config, num_envs, autoreset, render)))
+        return spies[-1]
+
+    def make_groups(num_envs):
+        return [make_pool(num_envs // groups, False) for _ in range(groups)]
+
+    pools = host.Pools(make_groups, make_pool)
+    return host.host_program(agent, pools, trials, NUM_ENVS, STEPS, 0), agent, spies
+
+
+def leaves(tree):
+    """NumPy leaves, keys as numbers."""
+    keys = jax.dtypes.prng_key
+    return [
+        np.array(jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, keys) else leaf)
+        for leaf in jax.tree.leaves(tree)
+    ]
+
+
+def assert_same(a, b):
+    for left, right in zip(leaves(a), leaves(b), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def differ(a, b) -> bool:
+    return any(not np.array_equal(x, y) for x, y in zip(leaves(a), leaves(b), strict=True))
+
+
+def without_times(sums):
+    return {name: value for name, value in sums.items() if not name.startswith("time/")}
