@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from proxima.track.telemetry import Attributes, Spans
-from proxima.train.loop import ChunkReport
+from proxima.train.loop import Report
 
 
 class Clock(NamedTuple):
@@ -45,16 +45,17 @@ def timed(clock: Clock, part: str, attributes: Attributes | None = None) -> Iter
         note(clock, part, time.perf_counter() - start, attributes)
 
 
-def note_chunk(clock: Clock, report: ChunkReport) -> None:
+def note_chunk(clock: Clock, report: Report) -> None:
     """A chunk that has just ended, and its evaluation if it had one."""
-    step = max(book.steps for book in report.progress.books)
+    step = report.progress.steps
     training = report.seconds - report.evaluate_seconds
-    active = sum(row is not None for row in report.metrics)
+    active = sum(row is not None for row in report.rows)
     chunk = {"step": step, "chunk": report.progress.chunks, "trials": active}
     note(clock, "train", training, chunk, ago=report.evaluate_seconds)
-    if report.evaluation is not None:
-        episodes = report.evaluation.returns.shape[1]
-        note(clock, "evaluate", report.evaluate_seconds, {"step": step, "episodes": episodes})
+    scores = [score for score in report.scores or [] if score is not None]
+    if scores:
+        counted = {"step": step, "episodes": scores[0].count}
+        note(clock, "evaluate", report.evaluate_seconds, counted)
 
 
 def time_summary(clock: Clock) -> dict[str, float]:

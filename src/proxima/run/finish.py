@@ -1,375 +1,445 @@
-"""The end of a run: closing evaluation, plots, film, exported policies, results, summary, registry."""
+"""The end of a run: each stage judged when it has trained, then policies, pictures, results, page, tracker.
 
-import math
-import time
+    stage ended ─► judge ─► export policies ─► draw a chosen few
+    run ended   ─► trials' results ─► summary ─► one picture over all ─► page ─► tracker ─► files, once
+
+Everything is written in its place and whole, so a finish that was killed goes on where it was.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from proxima.build import describe_policy, policy_function
-from proxima.core.spaces import is_discrete, zeros
-from proxima.core.types import PyTree, TrainState
-from proxima.domains.control import film
-from proxima.domains.packing import pictures as packing
-from proxima.report import comparison, plots, statistics
-from proxima.run.clock import note, time_summary, timed
-from proxima.run.files import read_rows, write_json
-from proxima.run.recording import Run
+import numpy as np
+
+from proxima.domains.domain import Planned, Trainable
+from proxima.report import comparison, plots
+from proxima.report.chosen import chosen_trials
+from proxima.run import results
+from proxima.run.clock import time_summary, timed
+from proxima.run.files import read_rows
+from proxima.run.record import Ended, Run, stage_names
 from proxima.run.report import NAME as REPORT
 from proxima.run.report import write_report
-from proxima.track.registry import export_policy
-from proxima.track.tracker import TrackingOutcome
-from proxima.train import checkpoint
-from proxima.train.evaluate import describe
-from proxima.train.loop import Progress
+from proxima.run.results import (
+    Aggregate,
+    Change,
+    Episodes,
+    Outcome,
+    Registered,
+    StageResult,
+    Summary,
+    TrialResult,
+    aggregate_of,
+)
+from proxima.track.tracker import Status, TrackingOutcome
+from proxima.train.loop import Book
 from proxima.train.memory import MEGABYTE, peak_bytes
-from proxima.train.program import Evaluation, Policy, Recording
 
-METRIC = "episode return (undiscounted)"
-TRADING_METRIC = "log return on the test split"
-# What results.json calls the closing evaluations, and the policy of each.
-CLOSING_POLICIES: dict[str, Policy] = {
-    "evaluation": "greedy",
-    "sampled": "sampled",
-    "random": "random",
-}
+STAGE = "stage.json"
+USUAL = ("plots", "results.json")  # what the tracker keeps of a trial in any case
 
 
-def finish_run(
+class Finished(NamedTuple):
+    """A stage that has been judged: a result per lane, and what its domain says of all together."""
+
+    results: list[StageResult]
+    details: Any
+
+
+def is_done(run: Run, planned: Planned) -> bool:
+    """Whether the stage need not be trained or judged again."""
+    return planned.kept and all(
+        (run.folder(planned.name, trial) / STAGE).exists() for trial in planned.trials
+    )
+
+
+def read_stage(run: Run, planned: Planned) -> Finished:
+    """The results of a stage that was kept."""
+    paths = [run.folder(planned.name, trial) / STAGE for trial in planned.trials]
+    kind = run.domain.details[0]
+    return Finished([results.read(path, StageResult, kind) for path in paths], None)
+
+
+def finish_stage(run: Run, planned: Planned, trainable: Trainable, ended: Ended) -> Finished:
+    """Judge the stage's lanes, export their policies, draw a chosen few."""
+    trained = ended.trained
+    phases = _phases(run, trainable, ended)
+    with timed(run.clock, "finish"):
+        run.display.working("judging", 0, 1)
+        verdict = trainable.judge(trained)
+        run.display.working("exporting policies", 0, 1)
+        trainable.export(trained)
+        chosen = _chosen(run, verdict.outcomes)
+        for done, lane in enumerate(chosen):
+            run.display.working("drawing", done, len(chosen))
+            trainable.draw(trained, lane, verdict.outcomes[lane])
+        finished = [
+            _stage_result(run, planned, ended, lane, outcome, phases)
+            for lane, outcome in enumerate(verdict.outcomes)
+        ]
+    for result in finished if planned.kept else ():
+        results.write(run.folder(planned.name, result.trial) / STAGE, result)
+    return Finished(finished, verdict.details)
+
+
+def _chosen(run: Run, outcomes: Sequence[Outcome]) -> list[int]:
+    """The lanes whose pictures are drawn: all on request, else first, median, best and worst."""
+    if run.scenario.plots == "all":
+        return list(range(len(outcomes)))
+    means = [None if o.evaluation is None else o.evaluation.return_mean for o in outcomes]
+    return chosen_trials(means)
+
+
+def _phases(run: Run, trainable: Trainable, ended: Ended) -> dict[str, float] | None:
+    """The parts of an update at the end of a stage, to the tracker too; None where nobody asked."""
+    if not run.scenario.telemetry.phases:
+        return None
+    books = ended.trained.books
+    longest = int(np.argmax([book.steps for book in books]))
+    with timed(run.clock, "profile"):
+        rows = ended.trained.rows(longest)
+        phases = trainable.profile(ended.states, rows, books[longest].updates)
+    if phases is not None:
+        named = {f"time/update_{part}": seconds for part, seconds in phases.items()}
+        run.tracker.log_parent_metrics(books[longest].steps, named)
+    return phases
+
+
+def _stage_result(
     run: Run,
-    states: TrainState,
-    progress: Progress,
-    info: dict[str, Any],
-    times: dict[str, Any],
-) -> dict[str, Any]:
-    """Everything that is written once training has ended; returns the summary."""
-    began = time.perf_counter()
-    trials = range(run.scenario.trials)
-    states = closing_states(run, states)
-    evaluations = closing_evaluations(run, states)
-    references = play_baselines(run)
-    results = [trial_results(run, progress, trial, evaluations, times) for trial in trials]
-    compared = compare_with_baselines(run, results, evaluations["evaluation"], references)
-    # On the host: to take one trial out of states that lie over devices, these would have to talk, and
-    # with more of them than threads they can wait for each other for ever.
-    learners = [state.learner for state in checkpoint.split_trials(states)]
-    market = judge_trading(run, learners, results)
-    for trial, result in zip(trials, results, strict=True):
-        write_json(run.files.trial(trial) / "results.json", result)
-        draw_trial(run, trial, result, learners[trial])
-        export(run, trial, learners[trial])
-    draw_comparison(run, results)
-    summary = summarize(run, results) | market | compared
-    summary["baselines"] |= {
-        name: statistics.aggregate([float(each.returns.mean())])
-        for name, each in references.items()
+    planned: Planned,
+    ended: Ended,
+    lane: int,
+    outcome: Outcome,
+    phases: Mapping[str, float] | None,
+) -> StageResult:
+    book, trial = ended.trained.books[lane], planned.trials[lane]
+    rows = ended.trained.rows(lane)
+    evaluated = [row for row in rows if any(name.startswith("eval/") for name in row)]
+    return StageResult(
+        stage=planned.name,
+        trial=trial,
+        seed=run.scenario.seed + trial,
+        stopped=book.stopped or "budget",
+        steps=book.steps,
+        updates=book.updates,
+        episodes=book.episodes,
+        converged=book.convergence.converged,
+        converged_at_step=book.convergence.reached_at_step if book.convergence.converged else None,
+        nan_at_step=book.nan_at_step,
+        best=book.best,
+        compile_seconds=ended.compile_seconds,
+        training_seconds=ended.training_seconds,
+        evaluate_seconds=sum(row.get("time/evaluate", 0.0) for row in rows),
+        phases=phases,
+        first=_figures(evaluated[0]) if evaluated else {},
+        last=_figures(evaluated[-1]) if evaluated else {},
+        outcome=outcome,
+    )
+
+
+def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The held-out figures of a row, without their area."""
+    return {
+        name.removeprefix("eval/"): value for name, value in row.items() if name.startswith("eval/")
     }
-    write_json(run.files.summary, summary)
-    write_report(run.files)
-    hand_to_tracker(run, results, summary)
-    note(run.clock, "finish", time.perf_counter() - began)
-    outcome = finish_tracking(run, results)
-    info |= {
-        "status": "finished",
-        "mlflow_run_id": outcome.run_id,
-        "mlflow_children": list(outcome.child_run_ids),
-        "mlflow_uri": outcome.uri,
-    }
-    for trial, child in enumerate(outcome.child_run_ids):
-        results[trial]["mlflow_run_id"] = child
-    for trial, result in enumerate(results):
-        result["time"] = time_summary(run.clock)
-        write_json(run.files.trial(trial) / "results.json", result)
-    summary |= {
-        "time": time_summary(run.clock),
-        "memory_peak_mb": peak_bytes() / MEGABYTE,
-        "trials": results,
-        "mlflow_run_id": outcome.run_id,
-        "mlflow_uri": outcome.uri,
-        "registered": [model._asdict() for model in outcome.registered],
-        "tracking_error": outcome.error,
-    }
-    write_json(run.files.summary, summary)
-    write_json(run.files.info, info)
+
+
+def finish_run(run: Run, stages: Mapping[str, list[StageResult]], verdicts: Sequence[Any]) -> Summary:
+    """All that is written once every stage has ended; the summary. `stages`: by name, of every trial."""
+    run.notes.change(status="finishing")
+    with timed(run.clock, "finish"):
+        trials = [_trial_result(run, trial, stages) for trial in range(run.scenario.trials)]
+        summary = _summary(run, trials, verdicts)
+        run.display.working("drawing all trials", 0, 1)
+        draw_all(run, summary)
+        results.write(run.files.summary, summary)
+        for result in trials:
+            results.write(run.files.trial(result.trial) / "results.json", result)
+        write_report(run.files)
+        hand_to_tracker(run, summary)
+    outcome = finish_tracking(run, summary)
+    summary = _tracked(run, summary, outcome)
+    results.write(run.files.summary, summary)
+    for result in summary.trials:
+        results.write(run.files.trial(result.trial) / "results.json", result)
+    run.notes.change(
+        status="finished",
+        time=dict(run.clock.seconds),
+        mlflow_run_id=outcome.run_id,
+        mlflow_children=tuple(outcome.child_run_ids),
+        mlflow_uri=outcome.uri,
+    )
+    write_report(run.files)  # again: now it knows its tracked run and where the time went
+    run.display.close()
     return summary
 
 
-def closing_states(run: Run, states: TrainState) -> TrainState:
-    """The states whose policies are judged and exported: the last ones, or each trial's best."""
-    if run.scenario.evaluation.checkpoint == "last":
-        return states
-    lanes = checkpoint.split_trials(states)
-    for trial, last in enumerate(lanes):
-        best = run.files.trial(trial) / "checkpoints" / checkpoint.BEST
-        if best.exists():  # a trial that broke down at its start has none
-            lanes[trial], _ = checkpoint.load(best, last)
-    return run.built.program.place(checkpoint.stack_trials(lanes))
-
-
-def closing_evaluations(run: Run, states: TrainState) -> dict[str, Any]:
-    """Greedy, sampled and random policy on the same fixed episodes."""
-    episodes = run.scenario.evaluation.final_episodes
-    examine = run.built.program.examine
-    return {
-        name: examine(states.learner, policy, episodes) for name, policy in CLOSING_POLICIES.items()
+def _trial_result(
+    run: Run, trial: int, stages: Mapping[str, list[StageResult]]
+) -> TrialResult:
+    """What a trial is worth is what its last stage says."""
+    mine = {name: each for name, of_all in stages.items() for each in of_all if each.trial == trial}
+    last = list(mine.values())[-1]
+    outcome, seconds = last.outcome, sum(each.training_seconds for each in mine.values())
+    steps = run.prepared.counts(last, read_rows(_metrics(run, last)))
+    light = {
+        name or "train": dataclasses.replace(
+            each, outcome=Outcome(details=None if each is last else each.outcome.details)
+        )
+        for name, each in mine.items()
     }
+    return TrialResult(
+        scenario=run.scenario.name,
+        domain=run.domain.name,
+        algorithm=run.prepared.algorithm,
+        run_id=run.files.run_id,
+        trial=trial,
+        seed=last.seed,
+        environment_steps=steps.steps,
+        updates=last.updates,
+        episodes=steps.episodes,
+        compile_seconds=sum(each.compile_seconds for each in mine.values()),
+        training_seconds=seconds,
+        steps_per_second=steps.steps / max(last.training_seconds, 1e-9),
+        converged=last.converged,
+        converged_at_step=last.converged_at_step,
+        stopped=last.stopped,
+        nan_at_step=last.nan_at_step,
+        best_return=last.best,
+        phases=last.phases,
+        evaluation=outcome.evaluation,
+        sampled=outcome.sampled,
+        random=outcome.random,
+        reference=outcome.reference,
+        baselines=outcome.baselines,
+        scores=outcome.scores,
+        details=outcome.details,
+        stages=light,
+        time=time_summary(run.clock),
+    )
 
 
-def play_baselines(run: Run) -> dict[str, Evaluation]:
-    """What the problem's fixed rules get on the episodes of the closing evaluation."""
-    episodes = run.scenario.evaluation.final_episodes
-    return {name: play(episodes) for name, play in run.built.baselines.items()}
+def _metrics(run: Run, stage: StageResult) -> Path:
+    return run.folder(stage.stage, stage.trial) / "metrics.jsonl"
 
 
-def compare_with_baselines(
-    run: Run,
-    results: list[dict[str, Any]],
-    evaluation: Evaluation,
-    references: dict[str, Evaluation],
-) -> dict[str, Any]:
-    """Adds baselines and scores to every trial's results, and returns what the summary says of them."""
-    for result in results:
-        result["baselines"] |= {
-            name: float(each.returns.mean()) for name, each in references.items()
-        }
-    compared = {"references": {name: describe(each, 0) for name, each in references.items()}}
-    if run.built.score is None:
-        return compared if references else {}
-    scores = run.built.score(evaluation, references)
-    for trial, result in enumerate(results):
-        mine = {name: float(values[trial]) for name, values in scores.items()}
-        # A score may not exist: of paths through mazes, when no maze was solved.
-        result["scores"] = {
-            name: value if math.isfinite(value) else None for name, value in mine.items()
-        }
-    return compared | {
-        "scores": {name: statistics.aggregate(list(values)) for name, values in scores.items()}
+def _summary(run: Run, trials: Sequence[TrialResult], verdicts: Sequence[Any]) -> Summary:
+    """The trials, and the intervals over them."""
+    added = run.prepared.summarize(trials, verdicts)
+    references = run.prepared.references()
+    names = dict.fromkeys(name for trial in trials for name in trial.baselines)
+    baselines = {name: over_trials([trial.baselines.get(name) for trial in trials], trials) for name in names}
+    baselines |= {name: aggregate_of([each.return_mean]) for name, each in references.items()}
+    paths = {
+        "run": str(run.files.root),
+        "plots": str(run.files.plots),
+        "summary": str(run.files.summary),
+        "report": str(run.files.root / REPORT),
     }
-
-
-def judge_trading(
-    run: Run, learners: list[PyTree], results: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """Where prices are traded: adds to every trial's results, and returns what the summary says."""
-    if run.built.market is None:
-        return {}
-    from proxima.domains.trading.judge import judge
-
-    judged, summary = judge(run.files, run.built.market, learners)
-    references = summary["references"]["splits"]["test"]
-    for result, each in zip(results, judged, strict=True):
-        result["trading"] = each
-        result["baselines"] |= {
-            name: references[name]["log_return"]
-            for name in ("buy_and_hold", "momentum", "foresight", "model")
-            if references[name] is not None
-        }
-    for alarm in summary["alarms"]:
-        run.display.say(f"Too good to be true? {alarm}. Look for a leak before you believe it.")
-    return {"trading": summary}
-
-
-def trial_results(
-    run: Run, progress: Progress, trial: int, evaluations: dict[str, Any], times: dict[str, Any]
-) -> dict[str, Any]:
-    """What results.json holds."""
-    book = progress.books[trial]
-    described = {name: describe(each, trial) for name, each in evaluations.items()}
-    return {
-        "scenario": run.scenario.name,
-        "algorithm": run.scenario.algorithm.name,
-        "run_id": run.files.run_id,
-        "trial": trial,
-        "seed": run.scenario.seed + trial,
-        "environment_steps": book.steps,
-        "updates": book.steps // run.built.program.steps_per_update,
-        "episodes": book.episodes,
-        **times,
-        "steps_per_second": book.steps / max(times["training_seconds"], 1e-9),
-        "converged": book.convergence.converged,
-        "converged_at_step": book.convergence.reached_at_step
-        if book.convergence.converged
-        else None,
-        "stopped": book.stopped,
-        "nan_at_step": book.nan_at_step,
-        "best_return": book.best_return,
-        **described,
-        "baselines": {"random": described["random"]["return_mean"]},
-        "mlflow_run_id": None,
-    }
-
-
-def summarize(run: Run, results: list[dict[str, Any]]) -> dict[str, Any]:
-    """What summary.json holds: the trials, and the interval over them."""
-    healthy = [result for result in results if result["stopped"] != "nan"]
-    failed = len(results) - len(healthy)
-
-    def over_trials(name: str) -> dict[str, Any]:
-        means = [result[name]["return_mean"] for result in healthy]
-        return statistics.aggregate(means + [float("nan")] * failed)
-
-    return {
-        "scenario": run.scenario.name,
-        "algorithm": run.scenario.algorithm.name,
-        "run_id": run.files.run_id,
-        "metric": METRIC if run.built.market is None else TRADING_METRIC,
-        "target_reward": run.scenario.convergence.target_reward,
-        "converged": sum(result["converged"] for result in results),
-        "environment_steps": sum(result["environment_steps"] for result in results),
-        "trials": results,
-        "aggregate": over_trials("evaluation"),
-        "sampled": over_trials("sampled"),
-        "baselines": {"random": over_trials("random")},
-        "paths": {
-            "run": str(run.files.root),
-            "plots": str(run.files.plots),
-            "summary": str(run.files.summary),
-            "report": str(run.files.root / REPORT),
+    return Summary(
+        scenario=run.scenario.name,
+        domain=run.domain.name,
+        algorithm=trials[0].algorithm,
+        run_id=run.files.run_id,
+        metric=added.metric,
+        target_reward=added.target,
+        converged=sum(trial.converged for trial in trials),
+        environment_steps=sum(trial.environment_steps for trial in trials),
+        trials=tuple(trials),
+        aggregate=_of_episodes(trials, "evaluation"),
+        sampled=_of_episodes(trials, "sampled"),
+        baselines=baselines,
+        references=references,
+        scores={
+            name: over_trials([trial.scores.get(name) for trial in trials], trials)
+            for name in trials[0].scores
         },
-    }
-
-
-def draw_trial(run: Run, trial: int, result: dict[str, Any], learner: PyTree) -> None:
-    """A trial's plots and, where the environment can be drawn, its film."""
-    directory = run.files.trial(trial)
-    target = run.scenario.convergence.target_reward
-    rows = read_rows(directory / "metrics.jsonl")
-    plots.learning_curve(directory / "plots" / "learning_curve.png", rows, target=target)
-    if run.built.market is not None:
-        return  # its runs over the prices are drawn where they are judged
-    recording = run.built.program.record(learner)
-    plots.reward_plot(
-        directory / "plots" / "rewards.png",
-        result["evaluation"],
-        result["sampled"],
-        result["random"],
+        figures=_changes(run, trials),
+        alarms=added.alarms,
+        details=added.details,
+        paths=paths | dict(added.paths),
+        time=time_summary(run.clock),
+        memory_peak_mb=peak_bytes() / MEGABYTE,
     )
-    discrete = is_discrete(run.built.action_space)
-    plots.action_plot(
-        directory / "plots" / "actions.png",
-        recording.actions,
-        recording.rewards,
-        "discrete" if discrete else "continuous",
-    )
-    if run.scenario.evaluation.film and trial == 0:
-        make_film(directory / "film.gif", run.scenario.env.name, recording)
-        if packing.can_draw(run.scenario.env.name, recording.obs):
-            picture = directory / "plots" / "episode.png"
-            packing.end(picture, run.scenario.env.name, recording.obs, recording.actions)
 
 
-def make_film(path: Path, env_name: str, recording: Recording) -> bool:
-    """A GIF of the recorded episode, if it can be drawn."""
-    if packing.can_draw(env_name, recording.obs):
-        packing.film(path, env_name, recording.obs, recording.actions)
-        return True
-    if recording.frames:
-        film.write_gif(path, recording.frames)
-        return True
-    if isinstance(recording.obs, dict) or not film.can_draw(env_name, recording.obs.shape[1:]):
-        return False
-    film.film(path, env_name, recording.obs, recording.actions, recording.rewards)
-    return True
+def over_trials(values: Sequence[float | None], trials: Sequence[TrialResult]) -> Aggregate:
+    """A figure over trials; those that broke down count as failed."""
+    usable = [
+        np.nan if value is None or trial.stopped == "nan" else value
+        for value, trial in zip(values, trials, strict=True)
+    ]
+    return aggregate_of(usable)
 
 
-def draw_comparison(run: Run, results: list[dict[str, Any]]) -> None:
-    """The plots over all trials."""
-    title, target = run.scenario.name, run.scenario.convergence.target_reward
+def _of_episodes(trials: Sequence[TrialResult], policy: str) -> Aggregate | None:
+    """Mean returns of a policy over trials; None where no trial has any."""
+    episodes: list[Episodes | None] = [trial[policy] for trial in trials]
+    if not any(episodes):
+        return None
+    return over_trials([None if e is None else e.return_mean for e in episodes], trials)
+
+
+def _changes(run: Run, trials: Sequence[TrialResult]) -> dict[str, Change]:
+    """Every held-out figure of every stage, before and after, over the trials that came so far."""
+    changes = {}
+    for stage in (name or "train" for name in stage_names(run.prepared)):
+        reached = [trial.stages[stage] for trial in trials if stage in trial.stages]
+        names = dict.fromkeys(name for each in reached for name in each.last)
+        for name in names:
+            if not name.endswith("_error"):
+                before, after = (
+                    aggregate_of([np.nan if v is None else v for v in values])
+                    for values in (
+                        [each.first.get(name) for each in reached],
+                        [each.last.get(name) for each in reached],
+                    )
+                )
+                changes[f"{stage}/{name}"] = Change(before=before, after=after)
+    return changes
+
+
+def draw_all(run: Run, summary: Summary) -> None:
+    """One picture over all trials of what they learnt, of what they earn, and a table of them."""
+    judged = [trial for trial in summary.trials if trial.evaluation is not None]
+    if not judged:
+        return
+    stage, metric = run.domain.curve
+    curves = [
+        plots.series(read_rows(run.folder(stage, trial.trial) / "metrics.jsonl"), metric)
+        for trial in summary.trials
+    ]
+    title, random = summary.scenario, judged[0].random
     comparison.learning_curves(
-        run.files.plots / "learning_curves.png", evaluation_curves(run), title=title, target=target
+        run.files.plots / "learning_curves.png", curves, title=title, target=summary.target_reward
     )
     comparison.final_returns(
         run.files.plots / "final_returns.png",
-        [f"trial {result['trial']}" for result in results],
-        [result["evaluation"]["returns"] for result in results],
-        random=results[0]["random"]["returns"],
+        [f"trial {trial.trial}" for trial in judged],
+        [trial.evaluation.returns for trial in judged if trial.evaluation is not None],
+        random=None if random is None else random.returns,
         title=title,
     )
-    rows = comparison.trial_rows(results)
+    rows = comparison.trial_rows(summary.trials)
     comparison.trials_table(run.files.plots / "trials.png", rows, title=title)
 
 
-def evaluation_curves(run: Run) -> list[tuple[Any, Any]]:
-    """(steps, greedy evaluation returns) of every trial."""
-    return [
-        plots.series(read_rows(run.files.trial(k) / "metrics.jsonl"), "eval/return_mean")
-        for k in range(run.scenario.trials)
-    ]
+def hand_to_tracker(run: Run, summary: Summary) -> None:
+    """Figures, files, checkpoints and policies of every trial; the best converged policy to the registry."""
+    tracker, files = run.tracker, run.files
+    names = stage_names(run.prepared)
+    for trial in summary.trials:
+        last = list(trial.stages)[-1]
+        child = run.child(names[-1] if last == "train" else last, trial.trial)
+        final = final_metrics(trial) | dict(run.prepared.final_metrics(trial))
+        tracker.log_metrics(child, _logged_step(trial), final)
+        for name in (*USUAL, *run.prepared.artifacts):
+            path = files.trial(trial.trial) / name
+            if path.exists():
+                tracker.log_artifacts(child, path, None if path.is_file() else name)
+        for stage in names:
+            _hand_stage(run, stage, trial.trial)
+    best = best_converged(summary.trials)
+    policy = None if best is None else files.trial(best) / "policy"
+    if policy is not None and policy.exists() and run.scenario.tracking.register:
+        greedy = summary.trials[best or 0].evaluation
+        value = {} if greedy is None else {"final/greedy_return": greedy.return_mean}
+        tracker.register(best or 0, policy, value)
+    if any(files.plots.iterdir()):
+        tracker.log_artifacts(None, files.plots, "plots")
+    for path in (files.root / REPORT, files.scenario, files.summary):
+        tracker.log_artifacts(None, path, None)
+    tracker.log_parent_metrics(_last_step(summary), _over_all(summary))
 
 
-def export(run: Run, trial: int, learner: Any) -> None:
-    """The trial's policy as weights and a program that needs nothing of ours."""
-    function, weights = policy_function(run.built, learner)
-    export_policy(
-        function,
-        weights,
-        zeros(run.built.observation_space),
-        describe_policy(run.scenario, run.built) | {"trial": trial},
-        run.files.trial(trial) / "policy",
+def _hand_stage(run: Run, stage: str, trial: int) -> None:
+    """A stage's pictures, result and checkpoints to its tracked run."""
+    folder, child = run.folder(stage, trial), run.child(stage, trial)
+    for name in ("plots", STAGE) if stage else ():
+        if (folder / name).exists():
+            run.tracker.log_artifacts(child, folder / name, name if name == "plots" else None)
+    for name in ("best", "last"):
+        if (folder / "checkpoints" / name).exists():
+            path = (folder / "checkpoints" / name).resolve()
+            run.tracker.log_artifacts(child, path, f"checkpoints/{name}")
+
+
+def final_metrics(trial: TrialResult) -> dict[str, float]:
+    """The returns of the closing evaluations and the scores, as the tracker has them."""
+    policies = {"greedy": trial.evaluation, "sampled": trial.sampled, "random": trial.random}
+    named: dict[str, float | None] = {
+        f"final/{policy}_return": None if episodes is None else episodes.return_mean
+        for policy, episodes in policies.items()
+    }
+    named |= {f"final/{name}": value for name, value in trial.scores.items()}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _over_all(summary: Summary) -> dict[str, float]:
+    """The interval over trials, and the figures of the stages where there are several."""
+    named: dict[str, float | None] = {}
+    if summary.aggregate is not None:
+        aggregate = dataclasses.asdict(summary.aggregate)
+        named |= {f"final/{key}": value for key, value in aggregate.items()}
+    for name, change in summary.figures.items():
+        named |= {f"final/{name}_before": change.before.iqm, f"final/{name}_after": change.after.iqm}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _logged_step(trial: TrialResult) -> int:
+    """The step at which a trial's metrics end: environment steps, or updates of its last stage."""
+    return list(trial.stages.values())[-1].steps
+
+
+def _last_step(summary: Summary) -> int:
+    return max(_logged_step(trial) for trial in summary.trials)
+
+
+def finish_tracking(run: Run, summary: Summary) -> TrackingOutcome:
+    """Where the run's time went to the tracker, as the last word; waits until all is written."""
+    spent = {f"time/run_{part}": seconds for part, seconds in run.clock.seconds.items()}
+    run.tracker.log_parent_metrics(_last_step(summary), spent)
+    run.display.working("waiting for the tracker", 0, 1)
+    children = run.scenario.trials * len(stage_names(run.prepared))
+    ends: list[Status] = ["finished"] * children
+    with timed(run.clock, "tracking"):
+        return run.tracker.finish(ends, "finished")
+
+
+def _tracked(run: Run, summary: Summary, outcome: TrackingOutcome) -> Summary:
+    """The summary with the tracker's ids, and with all the time that passed."""
+    children, per_trial = outcome.child_run_ids, len(stage_names(run.prepared))
+    spent = time_summary(run.clock)
+    trials = tuple(
+        dataclasses.replace(
+            trial,
+            time=spent,
+            # its last stage speaks for it
+            mlflow_run_id=children[per_trial * (trial.trial + 1) - 1] if children else None,
+        )
+        for trial in summary.trials
+    )
+    return dataclasses.replace(
+        summary,
+        trials=trials,
+        time=spent,
+        memory_peak_mb=peak_bytes() / MEGABYTE,
+        mlflow_run_id=outcome.run_id,
+        mlflow_uri=outcome.uri,
+        registered=tuple(Registered(**model._asdict()) for model in outcome.registered),
+        tracking_error=outcome.error,
     )
 
 
-def hand_to_tracker(run: Run, results: list[dict[str, Any]], summary: dict[str, Any]) -> None:
-    """Results, plots, checkpoints and policies to the tracker; converged policies to the registry."""
-    tracker, files = run.tracker, run.files
-    for trial, result in enumerate(results):
-        directory = files.trial(trial)
-        final = {
-            f"final/{policy}_return": result[name]["return_mean"]
-            for name, policy in CLOSING_POLICIES.items()
-        }
-        scores = result.get("scores", {})
-        final |= {f"final/{name}": value for name, value in scores.items() if value is not None}
-        if "trading" in result:
-            final |= trading_metrics(result["trading"])
-        tracker.log_metrics(trial, result["environment_steps"], final)
-        for name in ("plots", "policy", "rollouts", "results.json", "film.gif"):
-            if (directory / name).exists():
-                tracker.log_artifacts(trial, directory / name, name if "." not in name else None)
-        for name in ("best", "last"):
-            if (directory / "checkpoints" / name).exists():
-                path = (directory / "checkpoints" / name).resolve()
-                tracker.log_artifacts(trial, path, f"checkpoints/{name}")
-    best = best_converged(results)
-    if best is not None and run.scenario.tracking.register:
-        greedy = {"final/greedy_return": results[best]["evaluation"]["return_mean"]}
-        tracker.register(best, files.trial(best) / "policy", greedy)
-    tracker.log_artifacts(None, files.plots, "plots")
-    tracker.log_artifacts(None, files.root / REPORT, None)
-    tracker.log_artifacts(None, files.scenario, None)
-    tracker.log_artifacts(None, files.summary, None)
-    aggregate = {
-        f"final/{key}": value for key, value in summary["aggregate"].items() if value is not None
-    }
-    tracker.log_parent_metrics(max(r["environment_steps"] for r in results), aggregate)
-
-
-def finish_tracking(run: Run, results: list[dict[str, Any]]) -> TrackingOutcome:
-    """Where the run's time went to the tracker, as the last word; waits until all is written."""
-    spent = {f"time/run_{part}": seconds for part, seconds in run.clock.seconds.items()}
-    run.tracker.log_parent_metrics(max(r["environment_steps"] for r in results), spent)
-    with timed(run.clock, "tracking"):
-        return run.tracker.finish(["finished"] * len(results), "finished")
-
-
-def trading_metrics(judged: dict[str, Any]) -> dict[str, float]:
-    """Every number of a trial on every split, named test/sharpe and the like."""
-    return {
-        f"{split}/{name}": value
-        for split, each in judged["splits"].items()
-        for name, value in (
-            each["agent"] | {f"score_{k}": v for k, v in each["score"].items()}
-        ).items()
-        if value is not None
-    }
-
-
-def best_converged(results: list[dict[str, Any]]) -> int | None:
+def best_converged(trials: Sequence[TrialResult]) -> int | None:
     """The converged trial with the best greedy return, then the best sampled one; None if none has."""
-    converged = [result for result in results if result["converged"]]
-    if not converged:
-        return None
 
-    def rank(result: dict[str, Any]) -> tuple[float, float]:
-        return result["evaluation"]["return_mean"], result["sampled"]["return_mean"]
+    def rank(trial: TrialResult) -> tuple[float, ...]:
+        policies = (trial.evaluation, trial.sampled)
+        return tuple(-np.inf if e is None or e.return_mean is None else e.return_mean for e in policies)
 
-    return max(converged, key=rank)["trial"]
+    converged = [trial for trial in trials if trial.converged]
+    return max(converged, key=rank).trial if converged else None

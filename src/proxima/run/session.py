@@ -1,16 +1,20 @@
 """A run under way seen from outside: its tracker, its spans, its clock, and what is said if it ends early."""
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from proxima.core.seeds import trial_seeds
 from proxima.run.clock import Clock
-from proxima.run.files import RunFiles, link_latest, write_json
-from proxima.run.recording import Display
-from proxima.scenario import AnyScenario, to_mapping
+from proxima.run.display import Display
+from proxima.run.files import RunFiles, link_latest
+from proxima.run.record import Notes
+from proxima.run.results import RunInfo
+from proxima.scenario import Scenario, to_mapping
 from proxima.track.telemetry import Attributes, connect_spans
 from proxima.track.tracker import RunIds, Status, Tracker, connect
 
@@ -18,9 +22,9 @@ from proxima.track.tracker import RunIds, Status, Tracker, connect
 class Opening(NamedTuple):
     """What a session is opened with."""
 
-    scenario: AnyScenario
+    scenario: Scenario
     files: RunFiles
-    info: dict[str, Any]  # what run.json holds; kept up to date in place
+    notes: Notes
     display: Display
     attributes: Attributes  # of the spans
     saved: Callable[[], str | None]  # how far the checkpoints go, in words; None: there is none
@@ -36,10 +40,9 @@ class Session(NamedTuple):
 
 @contextmanager
 def open_session(opening: Opening) -> Iterator[Session]:
-    """While open, the run counts as running; an error within is noted, told and passed on."""
-    scenario, files, info, display, attributes, _, stages = opening
-    info["status"] = "running"
-    write_json(files.info, info)
+    """While open, the run counts as running; an error within is noted, said and passed on."""
+    scenario, files, notes, display, attributes, _, stages = opening
+    notes.change(status="running")
     link_latest(files, scenario.trials)
     tracker = connect(
         scenario.tracking,
@@ -48,42 +51,32 @@ def open_session(opening: Opening) -> Iterator[Session]:
         to_mapping(scenario),
         trial_seeds(scenario.seed, scenario.trials),
         stages=stages,
-        resume_from=_tracked_before(info),
+        resume_from=_tracked_before(notes.info),
         warn=display.say,
     )
     spans = connect_spans(scenario.telemetry, files.run_id, attributes, display.say)
     status: Status = "finished"
     try:
-        # older versions noted no times
-        yield Session(tracker, Clock(dict(info.get("time", {})), spans))
+        yield Session(tracker, Clock(dict(notes.info.time), spans))
     except BaseException as error:
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         display.close()
         _say_how_to_go_on(opening, status)
         children = scenario.trials * max(1, len(stages))
         outcome = tracker.finish([status] * children, status)
+        ids: dict[str, Any] = {}
         if outcome.run_id is not None:
-            info |= {
-                "mlflow_run_id": outcome.run_id,
-                "mlflow_children": list(outcome.child_run_ids),
-            }
-        write_json(files.info, info | {"status": status})
+            ids = {"mlflow_run_id": outcome.run_id, "mlflow_children": outcome.child_run_ids}
+        notes.change(status=status, **ids)
         raise
     finally:
         spans.finish(status)
 
 
-def note_tracked(info: dict[str, Any], tracker: Tracker) -> None:
-    """The tracker's ids into what run.json holds, once they are known."""
-    ids = tracker.ids()
-    if ids is not None:
-        info |= {"mlflow_run_id": ids.parent, "mlflow_children": list(ids.children)}
-
-
-def _tracked_before(info: Mapping[str, Any]) -> RunIds | None:
-    if not info["mlflow_run_id"]:
+def _tracked_before(info: RunInfo) -> RunIds | None:
+    if not info.mlflow_run_id:
         return None
-    return RunIds(info["mlflow_run_id"], tuple(info["mlflow_children"]))
+    return RunIds(info.mlflow_run_id, tuple(info.mlflow_children))
 
 
 def _say_how_to_go_on(opening: Opening, status: Status) -> None:
@@ -94,8 +87,31 @@ def _say_how_to_go_on(opening: Opening, status: Status) -> None:
     output = files.experiment.parent
     elsewhere = output.resolve() != Path("logs").resolve()
     where = f" --output {shlex.quote(str(output))}" if elsewhere else ""
-    told = "Stopped." if status == "interrupted" else "The run failed."
+    what = "Stopped." if status == "interrupted" else "The run failed."
     remedy = "To go on:" if status == "interrupted" else "To go on, once the cause is mended:"
     opening.display.say(
-        f"{told} Saved at {saved or 'step 0'}. {remedy}  proxima resume {files.run_id}{where}"
+        f"{what} Saved at {saved or 'step 0'}. {remedy}  proxima resume {files.run_id}{where}"
     )
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], bool]]:
+    """While open, the first Ctrl-C is remembered for the loop to see; a second one ends at once."""
+    asked = threading.Event()
+
+    def remember(_signal: int, _frame: Any) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, remember)
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,75 +1,58 @@
 """Running an experiment: every trial of a scenario, from first seed to results on disk.
 
-create or find the run's directory → build → [restore] → train, recording once per chunk → finish
+    domain.prepare ─► create or find the run's directory ─► for each stage: [restore] train, record, judge ─► finish
 """
 
-import signal
-import threading
+import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from proxima.build import Built, build, settings
+from proxima.build import domain, domain_of, make_importable
 from proxima.core.errors import ProximaError
-from proxima.core.seeds import trial_seeds
-from proxima.run.clock import note, note_chunk, timed
-from proxima.run.data import check_data, data_facts
-from proxima.run.files import RunFiles, create_run, find_run, read_json, write_json
-from proxima.run.finish import finish_run
-from proxima.run.profile import phases_of
-from proxima.run.recording import (
-    Callback,
-    Display,
-    Run,
-    callback_view,
-    record,
-    restore,
-    save_states,
-    silent,
-)
-from proxima.run.session import Opening, note_tracked, open_session
-from proxima.scenario import AnyScenario, LanguageScenario, Scenario, dump, from_mapping, parse
-from proxima.track.telemetry import Attributes
-from proxima.train import checkpoint
-from proxima.train.loop import ChunkReport, Observer, fresh_progress, train
+from proxima.domains.domain import Domain, Planned, Prepared
+from proxima.run import results
+from proxima.run.clock import note, timed
+from proxima.run.display import Callback, Display, silent
+from proxima.run.files import RunFiles, create_run, find_run
+from proxima.run.finish import Finished, finish_run, finish_stage, is_done, read_stage
+from proxima.run.record import Notes, Run, saved, stage_names, train_planned
+from proxima.run.results import RunInfo, StageResult, Summary, TrialResult
+from proxima.run.session import Opening, interruptible, open_session
+from proxima.scenario import Scenario, dump, from_mapping, parse
 
 
 class Start(NamedTuple):
-    """A scenario made runnable, how long that took, and what run.json says of a run that goes on."""
+    """A scenario made runnable, and how long that took."""
 
     scenario: Scenario
-    built: Built
-    build_seconds: float
-    resumed: Mapping[str, Any] | None
+    domain: Domain
+    prepared: Prepared
+    seconds: float
 
 
 def run_multiple_experiments(
-    scenario: AnyScenario, *, callback: Callback | None = None, display: Display | None = None
-) -> dict[str, Any]:
+    scenario: Scenario, *, callback: Callback | None = None, display: Display | None = None
+) -> Summary:
     """All trials of a scenario; returns what summary.json holds."""
-    if isinstance(scenario, LanguageScenario):
-        from proxima.run.language import run_stages
-
-        return run_stages(scenario, None, callback, display or silent())
     start = _start(scenario)  # first: a scenario that cannot be built leaves no run behind
-    files = create_run(scenario.output_directory, scenario.name, scenario.trials)
-    files.scenario.write_text(dump(scenario))
-    return _run(start, files, callback, display or silent())
+    try:
+        files = create_run(scenario.output_directory, scenario.name, scenario.trials)
+        files.scenario.write_text(dump(scenario))
+        return _run(start, files, _new_info(start, files), callback, display or silent())
+    finally:
+        start.prepared.close()
 
 
 def run_single_experiment(
-    scenario: AnyScenario, *, callback: Callback | None = None, display: Display | None = None
-) -> dict[str, Any]:
+    scenario: Scenario, *, callback: Callback | None = None, display: Display | None = None
+) -> TrialResult:
     """One trial with the scenario's seed; returns what its results.json holds."""
-    from dataclasses import replace
-
-    summary = run_multiple_experiments(
-        replace(scenario, trials=1), callback=callback, display=display
-    )
-    return summary["trials"][0]
+    one = dataclasses.replace(scenario, trials=1)
+    return run_multiple_experiments(one, callback=callback, display=display).trials[0]
 
 
 def resume_experiment(
@@ -78,163 +61,144 @@ def resume_experiment(
     output_directory: str = "logs",
     callback: Callback | None = None,
     display: Display | None = None,
-) -> dict[str, Any]:
+) -> Summary:
     """Go on with a run from its newest checkpoint; a finished run is returned as it is."""
-    files = find_run(reference, output_directory)
-    info = read_json(files.info)
-    if info["status"] == "finished":
-        (display or silent()).say(f"{files.root} is finished; there is nothing to resume.")
-        return read_json(files.summary)
-    scenario, display = load_scenario(files), display or silent()
-    if isinstance(scenario, LanguageScenario):
-        from proxima.run.language import run_stages
-
-        return run_stages(scenario, files, callback, display)
-    start = _start(scenario, info)
-    told = check_data(info.get("data"), start.built.market)  # older versions noted nothing
-    if told is not None:
-        display.say(told)
-    return _run(start, files, callback, display)
+    files, display = find_run(reference, output_directory), display or silent()
+    info = read_info(files)
+    if info.status == "finished":
+        display.say(f"{files.root} is finished; there is nothing to resume.")
+        return read_summary(files)
+    start = _start(load_scenario(files))
+    try:
+        _check_data(start.prepared, info, display)
+        return _run(start, files, info, callback, display)
+    finally:
+        start.prepared.close()
 
 
-def load_scenario(files: RunFiles) -> AnyScenario:
+def read_info(files: RunFiles) -> RunInfo:
+    """What run.json says of a run."""
+    return results.read(files.info, RunInfo)
+
+
+def read_summary(files: RunFiles) -> Summary:
+    """What a finished run came to."""
+    return results.read_summary(files.summary, domain(read_info(files).domain).details)
+
+
+def load_scenario(files: RunFiles) -> Scenario:
     """The scenario a run was started with."""
     source = str(files.scenario)
-    return from_mapping(parse(files.scenario.read_text(), source), source)
+    make_importable(Path.cwd())
+    try:
+        text = files.scenario.read_text()
+    except (OSError, UnicodeDecodeError) as failure:
+        raise ProximaError(f"{source}: cannot be read ({failure})") from failure
+    return from_mapping(parse(text, source), source)
 
 
-def _start(scenario: Scenario, resumed: Mapping[str, Any] | None = None) -> Start:
-    from proxima.train.devices import prepare_host, use_compilation_cache
+def _start(scenario: Scenario) -> Start:
+    from proxima.train.devices import use_compilation_cache
 
-    began = time.perf_counter()
-    prepare_host(scenario.trials, scenario.training.threads)
+    began, owner = time.perf_counter(), domain_of(scenario)
+    owner.prepare_host(scenario)
     use_compilation_cache()
-    return Start(scenario, build(scenario), time.perf_counter() - began, resumed)
+    return Start(scenario, owner, owner.prepare(scenario), time.perf_counter() - began)
+
+
+def _new_info(start: Start, files: RunFiles) -> RunInfo:
+    scenario, facts = start.scenario, start.prepared.facts
+    return RunInfo(
+        run_id=files.run_id,
+        name=scenario.name,
+        domain=start.domain.name,
+        trials=scenario.trials,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        status="running",
+        versions={name: version(name) for name in ("proxima", "jax", "numpy")},
+        data=None if facts is None else facts.noted,
+    )
+
+
+def _check_data(prepared: Prepared, info: RunInfo, display: Display) -> None:
+    """An error where the data is not what the run was started on."""
+    if prepared.facts is None or info.data is None:
+        return
+    sentence = prepared.facts.check(info.data)
+    if sentence is not None:
+        display.say(sentence)
 
 
 def _run(
-    start: Start, files: RunFiles, callback: Callback | None, display: Display
-) -> dict[str, Any]:
-    scenario, built, build_seconds, resumed = start
-    info = dict(resumed or _new_info(scenario, built, files))
+    start: Start, files: RunFiles, info: RunInfo, callback: Callback | None, display: Display
+) -> Summary:
+    scenario, owner, prepared, seconds = start
+    notes = Notes(files.info, info)
+    names = stage_names(prepared)
     opening = Opening(
-        scenario, files, info, display, _attributes(scenario), lambda: _saved(files, scenario)
+        scenario=scenario,
+        files=files,
+        notes=notes,
+        display=display,
+        attributes=_attributes(start),
+        saved=lambda: saved(files, prepared),
+        stages=names if names != [""] else [],
     )
+    with open_session(opening) as session, interruptible() as interrupted:
+        note(session.clock, "build", seconds)
+        run = Run(
+            scenario,
+            owner,
+            prepared,
+            files,
+            session.tracker,
+            display,
+            session.clock,
+            notes,
+            interrupted,
+            callback,
+        )
+        stages: dict[str, list[StageResult]] = {name: [] for name in names}
+        verdicts: list[Any] = []
+        for planned in prepared.stages:
+            if not _can_go_on(planned, stages):
+                continue
+            finished = _run_stage(run, planned)
+            stages[planned.name] += finished.results
+            verdicts.append(finished.details)
+        return finish_run(run, stages, verdicts)
+
+
+def _run_stage(run: Run, planned: Planned) -> Finished:
+    """The stage trained and judged; one that was kept is only read."""
+    if is_done(run, planned):
+        return read_stage(run, planned)
+    with timed(run.clock, "build"):
+        trainable = planned.make(run.files.trial)
     try:
-        with open_session(opening) as session:
-            note(session.clock, "build", build_seconds)
-            run = Run(scenario, files, built, session.tracker, display, session.clock)
-            return _train_and_finish(run, info, resumed is not None, callback)
+        ended = train_planned(run, planned, trainable)
+        return finish_stage(run, planned, trainable, ended)
     finally:
-        built.program.close()
+        trainable.close()
 
 
-def _attributes(scenario: Scenario) -> Attributes:
+def _can_go_on(planned: Planned, stages: Mapping[str, list[StageResult]]) -> bool:
+    """Whether no trial of the stage has broken down in a stage before."""
+    broken = {
+        each.trial for before in stages.values() for each in before if each.stopped == "nan"
+    }
+    return not broken & set(planned.trials)
+
+
+def _attributes(start: Start) -> dict[str, str | int]:
+    scenario = start.scenario
     return {
         "scenario": scenario.name,
-        "algorithm": scenario.algorithm.name,
-        "env": scenario.env.name,
+        "domain": start.domain.name,
+        "algorithm": start.prepared.algorithm,
         "trials": scenario.trials,
         "seed": scenario.seed,
     }
-
-
-def _saved(files: RunFiles, scenario: Scenario) -> str | None:
-    step = checkpoint.common_step([files.trial(k) for k in range(scenario.trials)])
-    return None if step is None else f"step {step:,}"
-
-
-def _new_info(scenario: Scenario, built: Built, files: RunFiles) -> dict[str, Any]:
-    return {
-        "run_id": files.run_id,
-        "name": scenario.name,
-        "trials": scenario.trials,
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {name: version(name) for name in ("proxima", "jax", "numpy")},
-        "data": data_facts(built.market),
-        "mlflow_run_id": None,
-        "mlflow_children": [],
-        "training_seconds": 0.0,
-    }
-
-
-def _train_and_finish(
-    run: Run, info: dict[str, Any], resuming: bool, callback: Callback | None
-) -> dict[str, Any]:
-    """Train to the end or to an interruption, and write down what came of it."""
-    program = run.built.program
-    seeds = trial_seeds(run.scenario.seed, run.scenario.trials)
-    states = program.init(seeds)
-    progress = fresh_progress(len(seeds))
-    if resuming:
-        states, progress = restore(run, states, progress)
-    compiling = time.perf_counter()
-    with timed(run.clock, "compile"):
-        states = program.prepare(states, run.scenario.evaluation.eval_episodes)
-    started, before = time.perf_counter(), info["training_seconds"]
-
-    def training_seconds() -> float:
-        return before + time.perf_counter() - started
-
-    def on_chunk(report: ChunkReport) -> Any:
-        note_chunk(run.clock, report)
-        with timed(run.clock, "save", {"checkpoint": report.checkpoint_due}):
-            record(run, report)
-        for told in program.notices():
-            run.display.say(told)
-        run.display.chunk(report, training_seconds())
-        if report.checkpoint_due:
-            _note_progress(run, info, training_seconds())
-        return callback(callback_view(report)) if callback else None
-
-    with interruptible() as interrupted:
-        observer = Observer(on_chunk, interrupted)
-        states, progress = train(program, states, progress, settings(run.scenario), observer)
-        stopped_early = progress.active.any()
-    _note_progress(run, info, training_seconds())
-    if stopped_early:
-        if program.exact_anywhere:
-            save_states(run, states, progress)
-        raise KeyboardInterrupt
-    if any(book.stopped == "callback" for book in progress.books):
-        save_states(run, states, progress)
-    times: dict[str, Any] = {
-        "compile_seconds": started - compiling,
-        "training_seconds": training_seconds(),
-    }
-    times["phases"] = phases_of(run, states, progress)
-    summary = finish_run(run, states, progress, info, times)
-    run.display.close()
-    return summary
-
-
-def _note_progress(run: Run, info: dict[str, Any], seconds: float) -> None:
-    note_tracked(info, run.tracker)
-    info |= {"training_seconds": seconds, "time": dict(run.clock.seconds)}
-    write_json(run.files.info, info)
-
-
-@contextmanager
-def interruptible() -> Iterator[Callable[[], bool]]:
-    """While open, the first Ctrl-C is remembered for the loop to see; a second one ends at once."""
-    asked = threading.Event()
-
-    def remember(_signal: int, _frame: Any) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, remember)
-    try:
-        yield asked.is_set
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 __all__ = ["ProximaError", "resume_experiment", "run_multiple_experiments", "run_single_experiment"]

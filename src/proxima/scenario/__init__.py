@@ -1,8 +1,6 @@
 """Scenarios: their config tree (tree.py), reading them strictly (read.py), and what is wrong in words."""
 
-from proxima.domains.language.scenario import LanguageScenario
 from proxima.scenario.read import (
-    AnyScenario,
     describe,
     dump,
     from_mapping,
@@ -11,13 +9,11 @@ from proxima.scenario.read import (
     parse,
     shipped,
     to_mapping,
-    with_environment,
 )
-from proxima.scenario.tree import Scenario
+from proxima.scenario.tree import EnvironmentScenario, Scenario
 
 __all__ = [
-    "AnyScenario",
-    "LanguageScenario",
+    "EnvironmentScenario",
     "Scenario",
     "describe",
     "dump",
@@ -27,5 +23,4 @@ __all__ = [
     "parse",
     "shipped",
     "to_mapping",
-    "with_environment",
 ]

@@ -1,174 +1,38 @@
-"""What is wrong with settings that are each right alone: checks over several of them."""
+"""What is wrong with settings that are each right alone, whatever the scenario is about."""
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from proxima.algorithms.ddpg import DDPGConfig
-from proxima.algorithms.ppo import PPOConfig
-from proxima.algorithms.spo import SPOConfig
-from proxima.domains.control.config import EnvConfig
-from proxima.domains.trading.config import TradingEnvConfig
-from proxima.scenario.tree import Problem, Scenario, dotted
-from proxima.scenario.words import either
+from proxima.core.faults import Fault
+from proxima.scenario.tree import EnvironmentScenario, Scenario
 from proxima.yaml import shown
 
 
-def _name_problems(scenario: Scenario) -> Iterator[Problem]:
+def common_faults(scenario: Scenario) -> Iterator[Fault]:
+    """Those that no domain and no algorithm knows better."""
+    yield from _name_faults(scenario)
+    yield from _endpoint_faults(scenario)
+    if isinstance(scenario, EnvironmentScenario):
+        yield from _budget_faults(scenario)
+
+
+def _name_faults(scenario: Scenario) -> Iterator[Fault]:
     name = scenario.name
     if name.startswith(".") or set(name) & set("/\\") or not name.isprintable():
         told = "names a directory: no slashes, line breaks or leading dot"
-        yield Problem((("name",),), f"{shown(name)} is not allowed: it {told}")
+        yield Fault((("name",),), f"{shown(name)} is not allowed: it {told}")
 
 
-def _batch_problems(scenario: Scenario) -> Iterator[Problem]:
-    config = scenario.algorithm
-    if not isinstance(config, PPOConfig):
-        return
-    batch_path, size = ("algorithm", "batch_size"), config.batch_size
-    parts = {
-        ("env", "num_envs"): scenario.env.num_envs,
-        ("algorithm", "minibatch_size"): config.minibatch_size,
-    }
-    step = math.lcm(*parts.values())
-    below = size // step * step
-    nearest = either([str(value) for value in (below, below + step) if value])
-    for path, part in parts.items():
-        if size % part:
-            told = f"{size} is not a multiple of {dotted(path)} ({part})"
-            yield Problem((batch_path, path), f"{told}; nearest that work: {nearest}")
-
-
-def _budget_problems(scenario: Scenario) -> Iterator[Problem]:
+def _budget_faults(scenario: EnvironmentScenario) -> Iterator[Fault]:
     if scenario.training.max_steps is None and scenario.training.max_episodes is None:
         paths = (("training", "max_steps"), ("training", "max_episodes"))
         told = "null, and training.max_episodes is null too: training would never end; set one"
-        yield Problem(paths, told)
+        yield Fault(paths, told)
 
 
-def _normalization_problems(scenario: Scenario) -> Iterator[Problem]:
-    config = scenario.algorithm
-    if not isinstance(config, PPOConfig):
-        return
-    if config.minibatch_size == 1 and config.normalize_advantages == "minibatch":
-        paths = (("algorithm", "minibatch_size"), ("algorithm", "normalize_advantages"))
-        told = "1 leaves nothing to normalize advantages over; take at least 2, or set "
-        yield Problem(paths, told + "algorithm.normalize_advantages to batch or off")
-
-
-def _replay_problems(scenario: Scenario) -> Iterator[Problem]:
-    config = scenario.algorithm
-    if isinstance(config, DDPGConfig) and config.buffer_size < config.batch_size:
-        paths = (("algorithm", "buffer_size"), ("algorithm", "batch_size"))
-        told = f"{config.buffer_size} cannot fill a batch of algorithm.batch_size "
-        yield Problem(paths, told + f"({config.batch_size}); take at least as many")
-
-
-def _sequence_problems(scenario: Scenario) -> Iterator[Problem]:
-    config = scenario.algorithm
-    if not isinstance(config, SPOConfig):
-        return
-    length, batch = config.sequence_length, config.batch_size
-    if config.buffer_size < batch * length:
-        sizes = (("buffer_size",), ("batch_size",), ("sequence_length",))
-        paths = tuple(("algorithm", *key) for key in sizes)
-        told = f"{config.buffer_size} steps cannot fill a batch of algorithm.batch_size ({batch}) "
-        told += f"sequences of algorithm.sequence_length ({length}) steps"
-        yield Problem(paths, f"{told}; take at least {batch * length}")
-    if config.buffer_size < scenario.env.num_envs * length:
-        paths = (
-            ("algorithm", "buffer_size"),
-            ("env", "num_envs"),
-            ("algorithm", "sequence_length"),
-        )
-        told = f"{config.buffer_size} steps cannot hold one update: env.num_envs "
-        told += f"({scenario.env.num_envs}) sequences of algorithm.sequence_length ({length}) steps"
-        yield Problem(paths, f"{told}; take at least {scenario.env.num_envs * length}")
-
-
-def _data_problems(scenario: Scenario) -> Iterator[Problem]:
-    data, trades = scenario.data, isinstance(scenario.env, TradingEnvConfig)
-    if data is None:
-        if trades:
-            told = (
-                "null, and trading needs prices; write data: {pattern: sine_wave} or {path: FILE}"
-            )
-            yield Problem((("data",), ("env", "backend")), told)
-        return
-    if not trades:
-        told = f"only trading reads prices, and env.backend is {scenario.env.backend}"
-        yield Problem((("data",), ("env", "backend")), told + "; set it to trading")
-    if (data.path is None) == (data.pattern is None):
-        told = "set one of data.pattern (synthetic prices) and data.path (your own file)"
-        which = "neither is given" if data.path is None else "both are given"
-        yield Problem((("data", "path"), ("data", "pattern")), f"{which}; {told}")
-    split = data.split
-    if split.validation + split.test >= 1:
-        paths = (("data", "split", "validation"), ("data", "split", "test"))
-        told = f"{split.validation:g} and data.split.test {split.test:g} leave nothing to train on"
-        yield Problem(paths, told)
-    if split.fold >= split.folds:
-        paths = (("data", "split", "fold"), ("data", "split", "folds"))
-        told = f"{split.fold} is not one of {split.folds} folds; the first is 0, the last"
-        yield Problem(paths, f"{told} {split.folds - 1}")
-
-
-def _position_problems(scenario: Scenario) -> Iterator[Problem]:
-    if not isinstance(scenario.env, TradingEnvConfig):
-        return
-    positions = scenario.env.positions
-    if len(set(positions)) < len(positions):
-        told = f"{list(positions)} names a position twice"
-        yield Problem((("env", "positions"),), told)
-
-
-def _pool_problems(scenario: Scenario) -> Iterator[Problem]:
-    env = scenario.env
-    if not isinstance(env, EnvConfig):
-        return
-    if env.backend == "gymnax" and env.workers:
-        told = f"{env.workers}, and env.backend gymnax has no workers: it is compiled; set 0"
-        yield Problem((("env", "workers"), ("env", "backend")), told)
-    if env.groups == 1:
-        return
-    if env.backend == "gymnax" or (env.backend == "gymnasium" and not env.workers):
-        told = (
-            f"{env.groups}, and nothing steps beside the policy; set env.workers (with env.backend "
-        )
-        paths = (("env", "groups"), ("env", "workers"), ("env", "backend"))
-        yield Problem(paths, told + "gymnasium), or env.groups to 1")
-    if env.num_envs % env.groups:
-        told = f"{env.num_envs} environments cannot be divided into {env.groups} groups"
-        yield Problem((("env", "num_envs"), ("env", "groups")), told + "; take an even number")
-
-
-def _endpoint_problems(scenario: Scenario) -> Iterator[Problem]:
+def _endpoint_faults(scenario: Scenario) -> Iterator[Fault]:
     endpoint = scenario.telemetry.otlp_endpoint
     if endpoint is not None and not endpoint.startswith(("http://", "https://")):
         told = (
             f"{shown(endpoint)} is no address; write http://HOST:4318, OTLP over HTTP's usual port"
         )
-        yield Problem((("telemetry", "otlp_endpoint"),), told)
-
-
-def _attention_problems(scenario: Scenario) -> Iterator[Problem]:
-    attention = scenario.network.attention
-    if attention.width % attention.heads:
-        paths = (("network", "attention", "width"), ("network", "attention", "heads"))
-        told = f"{attention.width} is not a multiple of network.attention.heads ({attention.heads})"
-        nearest = attention.heads * max(1, round(attention.width / attention.heads))
-        yield Problem(paths, f"{told}; take {nearest}, say")
-
-
-FIELD_CHECKS: tuple[Callable[[Scenario], Iterator[Problem]], ...] = (
-    _name_problems,
-    _batch_problems,
-    _budget_problems,
-    _normalization_problems,
-    _replay_problems,
-    _sequence_problems,
-    _data_problems,
-    _position_problems,
-    _pool_problems,
-    _endpoint_problems,
-    _attention_problems,
-)
+        yield Fault((("telemetry", "otlp_endpoint"),), told)

@@ -12,85 +12,119 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Union
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Discriminator, TypeAdapter, ValidationError
 
+from proxima.build import DOMAINS, algorithm, domain, domain_of, make_importable
 from proxima.core.errors import ProximaError
-from proxima.domains.language.checks import LANGUAGE_CHECKS
-from proxima.domains.language.scenario import DOMAIN, LanguageScenario
-from proxima.scenario.checks import FIELD_CHECKS
+from proxima.core.faults import Fault, KeyPath
+from proxima.scenario.checks import common_faults
 from proxima.scenario.tree import (
-    CHOICES,
-    KeyPath,
-    Problem,
+    EnvironmentScenario,
     Scenario,
+    choices_of,
+    class_of,
+    domain_name,
     dotted,
     free_mappings,
+    is_optional,
     name_choices,
-    root_of,
-    section_keys,
+    network,
+    section_types,
 )
-from proxima.scenario.words import either, present, type_problems
+from proxima.scenario.words import either, present, type_faults
 from proxima.yaml import read_yaml, shown, write_yaml
 
 Overrides = Mapping[str, Any] | Sequence[str]
-AnyScenario = Scenario | LanguageScenario
-_FREE = set(free_mappings())
 
 
-def load(name_or_path: str | os.PathLike[str], overrides: Overrides | None = None) -> AnyScenario:
+def load(name_or_path: str | os.PathLike[str], overrides: Overrides | None = None) -> Scenario:
     """The scenario shipped under a name or written in a file, with the overrides laid over it."""
     path, source = _locate(name_or_path)
+    make_importable(Path.cwd(), path.parent)
     written = parse(_read_text(path, source), source)
-    problems = []
+    faults: list[Fault] = []
     if written.get("name", path.stem) != path.stem:
         told = f"{shown(written['name'])} is not the file's name; write {path.stem} or leave it out"
-        problems.append(Problem((("name",),), told))
-    changes = list(_changes(overrides or {}))
-    return _resolve({**written, "name": path.stem}, source, changes, problems)
+        faults.append(Fault((("name",),), told))
+    base = {**written, "name": path.stem}
+    return _resolve(base, source, list(_changes(overrides or {}, _free_keys(base))), faults)
 
 
-def from_mapping(mapping: Mapping[str, Any], source: str) -> AnyScenario:
+def from_mapping(mapping: Mapping[str, Any], source: str) -> Scenario:
     """The scenario that a mapping spells out; errors call it `source`."""
     return _resolve(mapping, source, [], [])
 
 
-def with_environment(scenario: AnyScenario, instead: str) -> Scenario:
-    """The scenario if it has an environment; for one about language an error that says what to do instead."""
-    if isinstance(scenario, LanguageScenario):
-        raise ProximaError(f"{scenario.name}: is about language and has no environment; {instead}")
-    return scenario
-
-
-def to_mapping(scenario: AnyScenario) -> dict[str, Any]:
+def to_mapping(scenario: Scenario) -> dict[str, Any]:
     """The whole scenario in plain values that JSON can hold."""
-    return _plain(asdict(scenario), "scenario", ())
+    plain = _plain(asdict(scenario), "scenario", ())
+    return {name: plain[name] for name in section_types(type(scenario))}
 
 
-def dump(scenario: AnyScenario) -> str:
+def dump(scenario: Scenario) -> str:
     """YAML from which `parse` and `from_mapping` make an equal scenario."""
     return write_yaml(to_mapping(scenario))
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON schema of a scenario file, for editors."""
-    kinds = {}
+    """The JSON schema of a scenario file, for editors: one for each domain, chosen by what the file says."""
     definitions: dict[str, Any] = {}
-    for kind in (Scenario, LanguageScenario):
-        kinds[kind] = _adapter(kind).json_schema()
-        definitions |= kinds[kind].pop("$defs")
-    for choice in CHOICES.values():
-        _, *others = dict.fromkeys(choice.classes.values())
-        for each in others:  # without the key that names them, the first is meant
-            definitions[each.__name__]["required"] = [choice.key]
+    branches = []
+    for name in DOMAINS:
+        schema = _domain_schema(name)
+        definitions |= schema.pop("$defs")
+        branches.append({"if": _is_about(name), "then": schema})
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$defs": definitions,
-        "if": {"properties": {"domain": {"const": DOMAIN}}, "required": ["domain"]},
-        "then": kinds[LanguageScenario],
-        "else": kinds[Scenario],
+        "allOf": branches,
     }
+
+
+def _domain_schema(name: str) -> dict[str, Any]:
+    """The schema of a domain's scenarios, every choice of theirs in it."""
+    kind, choices = domain(name).scenario, {each.section: each for each in choices_of(name)}
+    if not choices:
+        schema = _adapter(kind).json_schema()
+    else:
+        members = [
+            _union([choices[section].config(each) for each in choices[section].names], key)
+            for section, key in (("algorithm", "name"), ("network", "kind"))
+        ]
+        schema = _adapter(kind[tuple(members)]).json_schema()
+        schema["required"] = []  # a section that is left out has the defaults of its first choice
+        for choice in choices.values():
+            _, *others = (choice.config(each).__name__ for each in choice.names)
+            for each in others:  # without the key that names them, the first is meant
+                schema["$defs"][each]["required"] = [choice.key]
+    for parent in (Scenario, EnvironmentScenario[None, None]):  # where inherited keys are described
+        for key, described in _adapter(parent).json_schema()["properties"].items():
+            if key in schema["properties"] and "description" in described:
+                schema["properties"][key].setdefault("description", described["description"])
+    return schema
+
+
+def _union(members: Sequence[type], key: str) -> Any:
+    if len(members) == 1:
+        return members[0]
+    return Annotated[Union[tuple(members)], Discriminator(key)]  # noqa: UP007, the members are data
+
+
+def _is_about(name: str) -> dict[str, Any]:
+    """The schema of files that a domain's scenarios are in."""
+    named = {"properties": {"domain": {"const": name}}, "required": ["domain"]}
+    backends = {"properties": {"backend": {"enum": list(domain(name).backends)}}}
+    by_backend = {
+        "not": {"required": ["domain"]},
+        "properties": {"env": backends | {"required": ["backend"]}},
+        "required": ["env"],
+    }
+    if name != next(iter(DOMAINS)):
+        return {"anyOf": [named, by_backend]}
+    others = [_is_about(other) for other in DOMAINS if other != name]
+    return {"not": {"anyOf": others}}
 
 
 def shipped() -> dict[str, Path]:
@@ -147,48 +181,56 @@ def _read_text(path: Path, source: str) -> str:
         raise ProximaError(f"{source}: is not UTF-8 text, so not a YAML file") from failure
 
 
-def _changes(overrides: Overrides) -> Iterator[tuple[KeyPath, Any]]:
+def _changes(overrides: Overrides, free: set[KeyPath]) -> Iterator[tuple[KeyPath, Any]]:
     """The single values that overrides set, with their paths."""
     if isinstance(overrides, Mapping):
-        yield from _leaves(overrides, ())
+        yield from _leaves(overrides, (), free)
         return
     for text in [overrides] if isinstance(overrides, str) else overrides:
         key, equals, value = text.partition("=")
         if not equals or not all(key.strip().split(".")):
             raise ProximaError(f"--set: {text}: expected section.key=value")
-        yield from _leaves({key.strip(): read_yaml(value, f"--set: {key.strip()}")}, ())
+        yield from _leaves({key.strip(): read_yaml(value, f"--set: {key.strip()}")}, (), free)
 
 
-def _leaves(mapping: Mapping[str, Any], above: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
-    """A section's mapping is laid over what is there, key by key; a free one takes its place."""
+def _leaves(
+    mapping: Mapping[str, Any], above: KeyPath, free: set[KeyPath]
+) -> Iterator[tuple[KeyPath, Any]]:
+    """A section's mapping is laid over what is there, key by key; a free one replaces it."""
     for key, value in mapping.items():
         path = (*above, *str(key).split("."))
-        if isinstance(value, Mapping) and path not in _FREE:
-            yield from _leaves(value, path)
+        if isinstance(value, Mapping) and path not in free:
+            yield from _leaves(value, path, free)
         else:
             yield path, value
+
+
+def _free_keys(base: Mapping[str, Any]) -> set[KeyPath]:
+    """The keys whose mappings are not ours; of a scenario whose domain nobody knows, none."""
+    name = domain_name(base)
+    return set(free_mappings(domain(name).scenario)) if name in DOMAINS or ":" in name else set()
 
 
 def _resolve(
     base: Mapping[str, Any],
     source: str,
     changes: Sequence[tuple[KeyPath, Any]],
-    problems: Sequence[Problem],
-) -> AnyScenario:
-    """The scenario that base and changes make, or one error with the problems, given and found."""
+    faults: Sequence[Fault],
+) -> Scenario:
+    """The scenario that base and changes make, or one error with the faults, given and found."""
+    changed_domain = dict(changes).get(("domain",), base.get("domain"))
+    sections = _sections_of(base | ({"domain": changed_domain} if changed_domain else {}), source)
     # a section whose keys are all commented out is null, and means its defaults
-    sections = _sections_of(base.get("domain"))
     used = {k: {} if v is None and k in sections else v for k, v in base.items()}
     written, merged = _plain(used, source, ()), _plain(used, source, ())
     _restart_sections(merged, changes)
     for path, value in changes:
         _assign(merged, path, _plain(value, "--set", path))
-    name_choices(merged)
-    scenario, found = _validate(merged)
+    scenario, found = _validate(merged, source)
     if scenario is not None:
-        found = _field_problems(scenario)
-    if scenario is None or problems or found:
-        lines = [f"{source}: {dotted(paths[0])}: {text}" for paths, text in problems]
+        found = list(_faults(scenario))
+    if scenario is None or faults or found:
+        lines = [f"{source}: {dotted(paths[0])}: {text}" for paths, text in faults]
         for paths, text in found:
             changed = any(_is_changed(path, changes, written) for path in paths)
             lines.append(f"{'--set' if changed else source}: {dotted(paths[0])}: {text}")
@@ -196,32 +238,57 @@ def _resolve(
     return scenario
 
 
-def _sections_of(domain: Any) -> set[str]:
+def _sections_of(base: Mapping[str, Any], source: str) -> set[str]:
     """The sections that are always there."""
-    shape: dict[str, Any] = {"env": {}, "algorithm": {}, "domain": domain}
-    return {key for key in section_keys(shape) if key and "." not in key}
+    name = domain_name(base)
+    if name not in DOMAINS and ":" not in name:
+        near = difflib.get_close_matches(name, DOMAINS, 1)
+        hint = f"did you mean {near[0]}? It" if near else "It"
+        names = either([*DOMAINS, "your own as package.module:DOMAIN"])
+        raise ProximaError(f"{source}: domain: {shown(name)} is not known; {hint} must be {names}")
+    types = section_types(domain(name).scenario)
+    return {
+        key
+        for key, hint in types.items()
+        if hint not in (str, int) and not is_optional(hint) and key not in ("seed", "trials")
+    }
 
 
-def _field_problems(scenario: AnyScenario) -> list[Problem]:
-    if isinstance(scenario, LanguageScenario):
-        return [problem for check in LANGUAGE_CHECKS for problem in check(scenario)]
-    return [problem for check in FIELD_CHECKS for problem in check(scenario)]
+def _faults(scenario: Scenario) -> Iterator[Fault]:
+    """What is wrong with settings that are each right alone."""
+    yield from common_faults(scenario)
+    yield from domain_of(scenario).checks(scenario)
+    if isinstance(scenario, EnvironmentScenario):
+        yield from algorithm(scenario.algorithm.name).checks(scenario)
 
 
 def _restart_sections(merged: dict[str, Any], changes: Sequence[tuple[KeyPath, Any]]) -> None:
     """Empty the sections that a change makes another kind: what the file says is about the old one."""
-    for path, value in changes:
-        choice = CHOICES.get(str(path[0])) if len(path) == 2 else None
-        if choice is None or path[1] != choice.key:
+    before = domain_name(merged)
+    after = domain_name({"domain": merged.get("domain"), **_overlaid(merged, changes)})
+    if before != after:
+        merged["domain"] = after
+        for section in ("env", "network"):
+            if isinstance(merged.get(section), dict):
+                merged[section] = {}
+    for choice in choices_of(after):
+        section = merged.get(choice.section)
+        if not isinstance(section, dict):
             continue
-        written = merged.get(str(path[0]), {})
-        if not isinstance(written, dict):
-            continue
-        kinds = [choice.classes.get(str(kind)) for kind in (written.get(choice.key), value)]
-        if written.get(choice.key) is None:
-            kinds[0] = next(iter(choice.classes.values()))
-        if None not in kinds and kinds[0] is not kinds[1]:
-            merged[str(path[0])] = {}
+        old = section.get(choice.key) or choice.names[0]
+        new = dict(changes).get((choice.section, choice.key), old)
+        if old != new and isinstance(new, str):
+            merged[choice.section] = {}
+
+
+def _overlaid(merged: Mapping[str, Any], changes: Sequence[tuple[KeyPath, Any]]) -> dict[str, Any]:
+    """What the merged scenario would say of its domain and backend after the changes."""
+    changed, env = dict(changes), merged.get("env")
+    backend = env.get("backend") if isinstance(env, dict) else None
+    return {
+        "domain": changed.get(("domain",), merged.get("domain")),
+        "env": {"backend": changed.get(("env", "backend"), backend)},
+    }
 
 
 def _plain(value: Any, source: str, path: KeyPath) -> Any:
@@ -261,23 +328,36 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _validate(merged: dict[str, Any]) -> tuple[AnyScenario | None, list[Problem]]:
+def _validate(merged: dict[str, Any], source: str) -> tuple[Scenario | None, list[Fault]]:
     """The scenario if all keys and types are right, else what is wrong with them."""
-    if merged.get("domain", DOMAIN) != DOMAIN:
-        told = f"{shown(merged['domain'])} is not allowed: must be {DOMAIN}, or left out"
-        return None, [Problem((("domain",),), told)]
+    name_choices(merged)
+    wrong = list(_choice_faults(merged))
+    if wrong:
+        return None, wrong
     try:  # as JSON, where strict types still let a mapping be a config and a list a tuple
-        kind: Any = root_of(merged)
-        return _adapter(kind).validate_json(json.dumps(merged)), []
+        return _adapter(class_of(merged)).validate_json(json.dumps(merged)), []
     except ValidationError as failure:
         errors = failure.errors(include_url=False)
     whole = [e["loc"] for e in errors if e["type"] == "int_type" and _is_whole(e["input"])]
     if not whole:
-        return None, type_problems(errors, merged)
+        return None, type_faults(errors, merged)
     for location in whole:  # 1e5 is how people write 100000
         path, value = present(location, merged)
         present(path[:-1], merged)[1][path[-1]] = int(value)
-    return _validate(merged)
+    return _validate(merged, source)
+
+
+def _choice_faults(merged: Mapping[str, Any]) -> Iterator[Fault]:
+    """Names by which a section's class is chosen that stand in no table."""
+    for choice in choices_of(merged["domain"]):
+        section = merged[choice.section]
+        if not isinstance(section, dict):
+            continue
+        name = section[choice.key]
+        if name in choice.names or (isinstance(name, str) and ":" in name):
+            continue
+        text = f"{shown(name)} is not allowed: must be {either(list(choice.names))}"
+        yield Fault(((choice.section, choice.key),), text)
 
 
 def _is_whole(value: Any) -> bool:

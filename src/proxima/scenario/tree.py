@@ -1,63 +1,50 @@
-"""The config tree of a scenario, and which class of config stands at each place in it."""
+"""The config tree of a scenario: the sections that all have, and those of environments; its keys by path.
+
+A domain's own scenario class has these sections and adds its own. The classes of the sections `algorithm`
+and `network` depend on a key in them, so the scenario's class is generic over both.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
-from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Interval
-from pydantic import Discriminator, with_config
+from pydantic import ConfigDict, with_config
 
-from proxima.algorithms.ddpg import DDPGConfig
-from proxima.algorithms.ppo import PPOConfig
-from proxima.algorithms.spo import SPOConfig
-from proxima.domains.control.config import EnvConfig
-from proxima.domains.language.scenario import DOMAIN, OPTIONAL, TYPE_RULES, LanguageScenario
-from proxima.domains.packing.config import PackingEnvConfig
-from proxima.domains.trading.config import DataConfig, TradingEnvConfig
-from proxima.nets.actor_critic import NetworkConfig
+from proxima.build import ALGORITHMS, algorithm, domain, domain_with_backend
+from proxima.core.errors import ProximaError
+from proxima.core.faults import KeyPath
 from proxima.track.telemetry import TelemetryConfig
 from proxima.track.tracker import TrackingConfig
 from proxima.train.checkpoint import CheckpointConfig
+from proxima.train.config import EvaluationConfig, TrainingConfig
 from proxima.train.convergence import ConvergenceConfig
-from proxima.train.evaluate import EvaluationConfig
-from proxima.train.loop import TrainingConfig
 
-KeyPath = tuple[str | int, ...]
+RULES = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
+LAST = ("checkpoint", "tracking", "telemetry")  # sections that few people change
+A = TypeVar("A")  # the settings of an algorithm
+N = TypeVar("N")  # the settings of a network
 
 
-@with_config(TYPE_RULES)  # holds for the sections too: they bring no rules of their own
+@with_config(RULES)  # holds for the sections too: they bring no rules of their own
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """An experiment: a problem, an algorithm and a budget."""
+    """What every experiment says, whatever it is about."""
 
     name: str = ""
     """The experiment's name, which is the file's name without its ending."""
     description: str = ""
     """One line for the list of scenarios."""
+    domain: str = ""
+    """What it is about; where it is left out, the environment's backend says it."""
     seed: Annotated[int, Interval(ge=0, lt=2**31)] = 0
     """Seed of the first trial; trial k has seed + k."""
     trials: Annotated[int, Ge(1)] = 1
     """Independent repetitions."""
     output_directory: str = "logs"
     """Directory for results, checkpoints and plots."""
-    data: DataConfig | None = None
-    """The prices, for trading only."""
-    env: Annotated[EnvConfig | TradingEnvConfig | PackingEnvConfig, Discriminator("backend")] = (
-        field(default_factory=EnvConfig)
-    )
-    """The environment."""
-    network: NetworkConfig = field(default_factory=NetworkConfig)
-    """The nets."""
-    algorithm: Annotated[PPOConfig | DDPGConfig | SPOConfig, Discriminator("name")] = field(
-        default_factory=PPOConfig
-    )
-    """The algorithm and its settings."""
-    training: TrainingConfig = field(default_factory=TrainingConfig)
-    """The budget."""
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
-    """How the policy is measured."""
-    convergence: ConvergenceConfig = field(default_factory=ConvergenceConfig)
-    """What counts as solved."""
+    plots: Literal["few", "all"] = "few"
+    """Trials that get pictures of their own: first, median, best and worst, or all."""
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     """What is saved."""
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
@@ -66,79 +53,127 @@ class Scenario:
     """What is measured and sent besides."""
 
 
+@with_config(RULES)
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentScenario(Scenario, Generic[A, N]):
+    """What an experiment with an environment says besides; its domain adds the environment's section."""
+
+    network: N
+    """The nets."""
+    algorithm: A
+    """The algorithm and its settings."""
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    """The budget."""
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    """How the policy is measured."""
+    convergence: ConvergenceConfig = field(default_factory=ConvergenceConfig)
+    """What counts as solved."""
+
+
 class Choice(NamedTuple):
     """A section whose class depends on one of its own keys."""
 
+    section: str
     key: str
-    classes: Mapping[str, type]  # by the key's value; the first is the default
+    names: tuple[str, ...]  # the first is the default
+    config: Any  # a name → the section's class
 
 
-CHOICES = {
-    "env": Choice(
-        "backend",
-        {
-            "gymnax": EnvConfig,
-            "gymnasium": EnvConfig,
-            "envpool": EnvConfig,
-            "trading": TradingEnvConfig,
-            "jumanji": PackingEnvConfig,
-        },
-    ),
-    "algorithm": Choice("name", {"ppo": PPOConfig, "ddpg": DDPGConfig, "spo": SPOConfig}),
-}
+def choices_of(name: str) -> list[Choice]:
+    """The sections of a domain's scenarios whose class depends on a key in them."""
+    owner = domain(name)
+    if not issubclass(owner.scenario, EnvironmentScenario):
+        return []
+    return [
+        Choice("algorithm", "name", tuple(ALGORITHMS), lambda name: algorithm(name).config),
+        Choice("network", "kind", tuple(owner.networks), lambda kind: network(owner, kind).config),
+    ]
 
 
-class Problem(NamedTuple):
-    """What is wrong, and the keys that make it so, the one to name first."""
+def network(owner: Any, kind: str) -> Any:
+    """The Network of a kind that the domain offers, or the user's own at package.module:NAME."""
+    from proxima.build import named
+    from proxima.nets.network import Network
 
-    paths: tuple[KeyPath, ...]
-    text: str
+    return named(kind, owner.networks, "network.kind", Network)
 
 
-def root_of(merged: Mapping[str, Any]) -> type[Scenario] | type[LanguageScenario]:
-    """The class of a scenario, by its `domain`."""
-    return LanguageScenario if merged.get("domain") == DOMAIN else Scenario
+def domain_name(merged: Mapping[str, Any]) -> str:
+    """The domain of a scenario: the one it names, or the one that has its environment's backend."""
+    written = merged.get("domain")
+    if isinstance(written, str) and written:
+        return written
+    env = merged.get("env")
+    backend = env.get("backend") if isinstance(env, Mapping) else None
+    return domain_with_backend(backend if isinstance(backend, str) else "")
 
 
 def name_choices(merged: dict[str, Any]) -> None:
-    """Write the key by which a section's class is chosen where it was left out."""
-    if root_of(merged) is not Scenario:
-        return
-    for section, choice in CHOICES.items():
-        written = merged.setdefault(section, {})
-        if isinstance(written, dict):
-            written.setdefault(choice.key, next(iter(choice.classes)))
+    """Write the keys by which classes are chosen where they were left out."""
+    merged["domain"] = domain_name(merged)
+    for choice in choices_of(merged["domain"]):
+        section = merged.setdefault(choice.section, {})
+        if isinstance(section, dict):
+            section.setdefault(choice.key, choice.names[0])
+
+
+def class_of(merged: Mapping[str, Any]) -> Any:
+    """The class of a scenario whose choices are named, its parameters filled in."""
+    kind = domain(merged["domain"]).scenario
+    chosen = {each.section: each.config(_chosen(merged, each)) for each in choices_of(merged["domain"])}
+    return kind[chosen["algorithm"], chosen["network"]] if chosen else kind
+
+
+def _chosen(merged: Mapping[str, Any], choice: Choice) -> str:
+    section = merged.get(choice.section)
+    name = section.get(choice.key) if isinstance(section, Mapping) else None
+    if not isinstance(name, str):
+        raise ProximaError(f"{choice.section}.{choice.key}: expected text")
+    return name
+
+
+def section_types(kind: Any) -> dict[str, Any]:
+    """The types of a config class's fields by name; a generic class's parameters filled in.
+
+    A scenario's own sections come between those that every scenario begins and ends with.
+    """
+    origin = get_origin(kind) or kind
+    given = dict(zip(getattr(origin, "__parameters__", ()), get_args(kind), strict=False))
+    hints = {name: given.get(hint, hint) for name, hint in get_type_hints(origin).items()}
+    if not issubclass(origin, Scenario):
+        return hints
+    own = [name for name in hints if name not in get_type_hints(EnvironmentScenario)]
+    shared = [name for name in hints if name not in own]
+    last = [name for name in shared if name in LAST]
+    first = [name for name in shared if name in get_type_hints(Scenario) and name not in LAST]
+    middle = [name for name in shared if name not in first and name not in last]
+    return {name: hints[name] for name in (*first, *own, *middle, *last)}
 
 
 def section_keys(merged: Mapping[str, Any]) -> dict[str, list[str]]:
     """The keys of every section by its dotted path; under the empty one those of the scenario itself."""
-    root = root_of(merged)
-    return {section: list(get_type_hints(kind)) for section, kind in _sections(merged, root, "")}
+    kind = class_of(merged)
+    return {path: list(section_types(each)) for path, each in _sections(merged, kind, "")}
 
 
-def _sections(merged: Mapping[str, Any], kind: type, place: str) -> Iterator[tuple[str, type]]:
-    yield place, kind
-    for key, hint in get_type_hints(kind).items():
-        inner = f"{place}.{key}".lstrip(".")
-        classes = _configs_in(hint)
-        if inner in absent_sections(merged) and merged.get(inner) is None:
+def _sections(merged: Mapping[str, Any], kind: Any, above: str) -> Iterator[tuple[str, Any]]:
+    yield above, kind
+    for key, hint in section_types(kind).items():
+        path = f"{above}.{key}".lstrip(".")
+        if not above and is_optional(hint) and merged.get(key) is None:
             continue  # not in this scenario: its keys would only confuse
-        if inner in CHOICES and kind is Scenario:
-            choice, written = CHOICES[inner], merged[inner]
-            said = written.get(choice.key) if isinstance(written, dict) else None
-            classes = [choice.classes.get(str(said), classes[0])]
-        for each in classes:
-            yield from _sections(merged, each, inner)
+        for config in _configs_in(hint):
+            yield from _sections(merged, config, path)
 
 
-def absent_sections(merged: Mapping[str, Any]) -> tuple[str, ...]:
-    """The sections that a scenario of this kind may do without: null there is no default."""
-    return ("data",) if root_of(merged) is Scenario else OPTIONAL
+def is_optional(hint: Any) -> bool:
+    """Whether a section may be left out altogether, so that null is no word for its defaults."""
+    return type(None) in get_args(hint)
 
 
-def free_mappings(kind: type = Scenario, above: KeyPath = ()) -> Iterator[KeyPath]:
-    """The places whose keys are not ours but the environment's or the pattern's: no sections."""
-    for key, hint in get_type_hints(kind).items():
+def free_mappings(kind: Any, above: KeyPath = ()) -> Iterator[KeyPath]:
+    """The keys whose values are not ours but the environment's or the pattern's: no sections."""
+    for key, hint in section_types(kind).items():
         if any(get_origin(part) is Mapping for part in (hint, *get_args(hint))):
             yield (*above, key)
         for config in _configs_in(hint):
@@ -149,7 +184,7 @@ def _configs_in(hint: Any) -> list[type]:
     """The config classes that a type is made of: itself, a union's members, a tuple's entries."""
     if is_dataclass(hint):
         return [hint] if isinstance(hint, type) else []
-    return [found for part in get_args(hint) for found in _configs_in(part)]
+    return [config for part in get_args(hint) for config in _configs_in(part)]
 
 
 def dotted(path: Iterable[str | int]) -> str:

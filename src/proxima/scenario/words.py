@@ -4,21 +4,20 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from proxima.scenario.tree import CHOICES, KeyPath, Problem, dotted, section_keys
+from proxima.core.faults import Fault, KeyPath
+from proxima.scenario.tree import dotted, section_keys
 from proxima.yaml import shown
 
 
-def type_problems(errors: Sequence[Any], merged: dict[str, Any]) -> list[Problem]:
-    """One problem per key: a union reports each of its members, a list itself and its entries."""
+def type_faults(errors: Sequence[Any], merged: dict[str, Any]) -> list[Fault]:
+    """One fault per key: a union reports each of its members, a list itself and its entries."""
     by_path: dict[KeyPath, list[Any]] = {}
     for error in errors:
         path = present(error["loc"], merged)[0]
-        if error["type"] == "union_tag_invalid":
-            path = (*path, CHOICES[dotted(path)].key)
         by_path.setdefault(path, []).append(error)
     inner = {path[:length] for path in by_path for length in range(len(path))}
     return [
-        Problem((path,), _type_words(path, found, merged))
+        Fault((path,), _type_words(path, found, merged))
         for path, found in by_path.items()
         if path not in inner
     ]
@@ -48,9 +47,6 @@ def _type_words(path: KeyPath, errors: Sequence[Any], merged: dict[str, Any]) ->
     kind, value = errors[0]["type"], errors[0]["input"]
     if kind == "unexpected_keyword_argument":
         return _unknown_key_words(path, value, merged)
-    if kind == "union_tag_invalid":
-        allowed = either(list(CHOICES[dotted(path[:-1])].classes))
-        return f"{shown(value[path[-1]])} is not allowed: must be {allowed}"
     if kind in _LIMITS:
         limit = _LIMITS[kind].format(**errors[0].get("ctx", {})).replace("'", "")
         return f"{shown(value)} is not allowed: {limit}"

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,45 +25,57 @@ POLICY_FILES = ("policy.safetensors", "policy.stablehlo", "policy.json")
 PACKAGES = ("mlflow", "jax", "jaxlib", "flatbuffers", "numpy", "safetensors")
 
 
-def export_policy(
-    function: Callable[[Mapping[str, Any], Any], Any],
-    weights: Mapping[str, Any],
-    observation: Any,
-    description: Mapping[str, Any],
-    directory: Path,
-) -> None:
-    """Write `function(weights, observations (b, ...)) -> actions (b, ...)`, b any size, to disk.
+class Export(NamedTuple):
+    """A policy's program without its weights: every policy of the same nets and spaces shares it."""
+
+    program: bytes
+    described: dict[str, Any]  # what goes in and out
+
+
+def export_program(
+    function: Callable[[dict[str, Any], Any], Any], weights: Mapping[str, Any], observation: Any
+) -> Export:
+    """`function(weights, observations (b, ...)) -> actions (b, ...)`, b any size, traced once.
 
     `observation` is one observation, for its shape and dtype: an array, or a dict of named ones.
     """
     import jax
     import jax.export
-    from safetensors.numpy import save_file
 
-    # A copy, because safetensors wants contiguous arrays; ascontiguousarray would reshape scalars.
-    arrays = {name: np.array(weights[name], order="C") for name in sorted(weights)}
     batch = jax.export.symbolic_shape("b")
     observations = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct((*batch, *leaf.shape), leaf.dtype), observation
     )
-    kinds = {name: jax.ShapeDtypeStruct(each.shape, each.dtype) for name, each in arrays.items()}
+    kinds = {name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for name, leaf in weights.items()}
     exported = jax.export.export(jax.jit(function), platforms=PLATFORMS)(kinds, observations)
     (action,) = exported.out_avals
-    policy = {
-        **description,
-        "arguments": ["weights", "observations"],
-        "weights": list(arrays),
-        "observation": described(observation),
-        "action": {"shape": list(action.shape[1:]), "dtype": str(action.dtype)},
-        "platforms": list(exported.platforms),
-        "jax": jax.__version__,
-    }
-    program = exported.serialize()
+    return Export(
+        exported.serialize(),
+        {
+            "arguments": ["weights", "observations"],
+            "weights": sorted(weights),
+            "observation": described(observation),
+            "action": {"shape": list(action.shape[1:]), "dtype": str(action.dtype)},
+            "platforms": list(exported.platforms),
+            "jax": jax.__version__,
+        },
+    )
+
+
+def write_policy(
+    export: Export, weights: Mapping[str, Any], description: Mapping[str, Any], directory: Path
+) -> None:
+    """A policy's directory, whole or not at all."""
+    from safetensors.numpy import save_file
+
+    # A copy, because safetensors wants contiguous arrays; ascontiguousarray would reshape scalars.
+    arrays = {name: np.array(weights[name], order="C") for name in sorted(weights)}
     partial = directory.with_name(f".{directory.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     save_file(arrays, partial / "policy.safetensors")
-    (partial / "policy.stablehlo").write_bytes(program)
+    (partial / "policy.stablehlo").write_bytes(export.program)
+    policy = {**description, **export.described}
     (partial / "policy.json").write_text(json.dumps(policy, indent=2) + "\n")
     shutil.rmtree(directory, ignore_errors=True)
     partial.rename(directory)

@@ -1,65 +1,35 @@
-"""The training loop: chunk, record, evaluate, converge, checkpoint, repeat.
+"""The training loop: advance, record, evaluate, converge, save, repeat.
 
-All trials advance together; each has its own book of what happened to it. The loop drives a Program
-and knows nothing of environments or devices; what it notices goes to an observer, once per chunk.
+All lanes of a stage advance together; each has its own book of what happened to it. The loop drives a
+Stage and knows nothing of environments, models or devices. What happens goes to an observer, once per chunk.
 """
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
-from annotated_types import Ge
 
-from proxima.core.types import TrainState
-from proxima.train.checkpoint import CheckpointConfig
-from proxima.train.compiled.chunk import is_watched
-from proxima.train.convergence import Convergence, ConvergenceConfig, observe
-from proxima.train.evaluate import EvaluationConfig
-from proxima.train.program import Evaluation, Program
-
-CHUNKS_PER_RUN = 50  # points of a learning curve, when the scenario does not say
-LARGEST_CHUNK = 50_000  # environment steps; longer ones would make a run slow to answer
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingConfig:
-    """The budget, and how often the host hears from the program."""
-
-    max_steps: Annotated[int, Ge(1)] | None = None
-    """Environment steps per trial; null is bounded by max_episodes alone."""
-    max_episodes: Annotated[int, Ge(1)] | None = 1000
-    """Episodes per trial; null is bounded by max_steps alone."""
-    updates_per_chunk: Annotated[int, Ge(1)] | None = None
-    """Updates between two reports to the host; null gives about 50 reports in a run."""
-    threads: Annotated[int, Ge(1)] = 1
-    """CPU threads per device inside one operation; more than 1 pays for large nets only."""
-
-
-class Settings(NamedTuple):
-    """The sections of a scenario that the loop reads."""
-
-    training: TrainingConfig
-    evaluation: EvaluationConfig
-    convergence: ConvergenceConfig
-    checkpoint: CheckpointConfig
+from proxima.core.types import PyTree
+from proxima.train.convergence import Convergence
+from proxima.train.stage import Row, Schedule, Score, Stage, is_watched
 
 
 class Book(NamedTuple):
-    """What the loop knows of one trial; plain numbers, saved with every checkpoint."""
+    """What the loop knows of one lane; plain numbers, saved with every checkpoint."""
 
     steps: int = 0
+    updates: int = 0
     episodes: int = 0
-    evaluated_at_episode: int = 0
-    best_return: float | None = None  # best mean of an evaluation
+    evaluated_at: int = 0  # the count of `Schedule.evaluate_by` at the last evaluation
+    best: float | None = None  # the best value of an evaluation
     convergence: Convergence = Convergence()
-    stopped: str | None = None  # converged, budget, nan or callback; None while active
+    stopped: str | None = None  # converged, budget, nan, alarm or callback; None while active
     nan_at_step: int | None = None
 
 
 class Progress(NamedTuple):
-    """Where a run stands: everything that a resumed run takes up again besides the TrainStates."""
+    """Where a stage stands: everything that a resumed run takes up again besides the states."""
 
     chunks: int
     books: tuple[Book, ...]
@@ -68,198 +38,206 @@ class Progress(NamedTuple):
     def active(self) -> np.ndarray:
         return np.array([book.stopped is None for book in self.books])
 
+    @property
+    def steps(self) -> int:
+        """The steps of the lane that is furthest."""
+        return max(book.steps for book in self.books)
 
-class ChunkReport(NamedTuple):
-    """What an observer hears after a chunk; metrics and evaluation by trial, None where it had stopped."""
+
+class Report(NamedTuple):
+    """What an observer hears after a chunk; rows and scores by lane, None where the lane had stopped."""
 
     progress: Progress
-    metrics: list[dict[str, float] | None]
-    evaluation: Evaluation | None
+    rows: list[Row | None]
+    scores: list[Score | None] | None  # None: nothing was evaluated
     seconds: float
     evaluate_seconds: float  # of these
-    save_best: list[int]  # trials whose evaluation was their best so far
-    checkpoint_due: bool
-    states: TrainState  # to be read now: the next chunk gives them up
+    best: list[int]  # lanes whose evaluation was their best so far
+    save: bool  # a checkpoint is due
+    states: PyTree  # to be read now: the next chunk gives them up
 
 
 class Observer(NamedTuple):
-    """Who listens: `chunk` may stop the run by returning False; `interrupted` asks between chunks."""
+    """Who listens to a stage."""
 
-    chunk: Callable[[ChunkReport], Any]
-    interrupted: Callable[[], bool]
+    record: Callable[[Report], Mapping[int, str]]  # lanes that should stop now, and why
+    save: Callable[[PyTree, Progress], None]  # a checkpoint of all lanes besides those of reports
+    interrupted: Callable[[], bool]  # asked between chunks
 
 
-def fresh_progress(trials: int) -> Progress:
+def fresh_progress(lanes: int) -> Progress:
     """Nothing done yet."""
-    return Progress(0, tuple(Book() for _ in range(trials)))
+    return Progress(0, tuple(Book() for _ in range(lanes)))
 
 
 def train(
-    program: Program, states: TrainState, progress: Progress, settings: Settings, observer: Observer
-) -> tuple[TrainState, Progress]:
-    """Chunks until every trial has stopped or the observer has had enough."""
-    updates_per_chunk = chunk_updates(settings.training, program.steps_per_update)
+    stage: Stage, states: PyTree, progress: Progress, observer: Observer
+) -> tuple[PyTree, Progress]:
+    """Chunks until every lane has stopped or the observer was interrupted."""
+    if stage.schedule.evaluate_first and progress.chunks == 0:
+        progress = _first_evaluation(stage, states, progress, observer)
     while progress.active.any() and not observer.interrupted():
-        active = progress.active
-        started = time.perf_counter()
-        updates = next_updates(
-            settings.training, progress, program.steps_per_update, updates_per_chunk
-        )
-        states, sums = program.chunk(states, active, updates)
+        active, started = progress.active, time.perf_counter()
+        updates = next_updates(stage, progress)
+        states, rows = stage.advance(states, active, updates, _updates_done(progress))
         trained = time.perf_counter()
-        steps = updates * program.steps_per_update
-        metrics = [
-            trial_metrics(sums, trial, updates) if active[trial] else None
-            for trial in range(len(active))
-        ]
-        books = tuple(
-            after_chunk(book, row, steps, settings) if row is not None else book
-            for book, row in zip(progress.books, metrics, strict=True)
-        )
-        progress = Progress(progress.chunks + 1, books)
+        progress = after_chunk(stage, progress, rows, updates)
 
-        evaluation: Evaluation | None = None
-        improved: list[int] = []
-        if evaluation_due(progress, active, settings):
-            evaluation = program.evaluate(
-                states.learner, "greedy", settings.evaluation.eval_episodes
-            )
-            progress, improved = after_evaluation(progress, active, evaluation, settings)
-        progress = apply_budget(progress, settings.training)
+        scores, improved = None, []
+        if evaluation_due(progress, active, stage.schedule):
+            scores = _kept(stage.evaluate(states), active)
+            progress, improved = after_evaluation(stage, progress, scores)
+        progress = apply_budget(progress, stage.schedule)
         evaluated = time.perf_counter()
-        add_times(metrics, started, trained, evaluated, steps)
 
-        checkpoint_due = (
-            progress.chunks % settings.checkpoint.frequency == 0 or not progress.active.any()
-        )
-        if checkpoint_due:
-            states = program.reseed(states)
-        report = ChunkReport(
+        save = progress.chunks % stage.schedule.save_every == 0 or not progress.active.any()
+        if save:
+            states = stage.reseed(states)
+        steps = updates * stage.steps_per_update
+        report = Report(
             progress,
-            metrics,
-            evaluation,
+            _timed(_kept(rows, active), trained - started, evaluated - trained, steps),
+            scores,
             time.perf_counter() - started,
             evaluated - trained,
             improved,
-            checkpoint_due,
+            save,
             states,
         )
-        if observer.chunk(report) is False:
-            books = tuple(b._replace(stopped=b.stopped or "callback") for b in progress.books)
-            return states, progress._replace(books=books)
+        progress = _stop(progress, observer.record(report))
+        if not save and not progress.active.any():
+            observer.save(states, progress)
     return states, progress
 
 
-def chunk_updates(config: TrainingConfig, steps_per_update: int) -> int:
-    """Updates per chunk: the scenario's, or about 50 chunks in a run."""
-    if config.updates_per_chunk is not None:
-        return config.updates_per_chunk
-    wanted = LARGEST_CHUNK if config.max_steps is None else config.max_steps / CHUNKS_PER_RUN
-    if config.max_steps is None and config.max_episodes is not None:
-        wanted = 4 * steps_per_update  # episodes are counted between chunks: look often
-    return max(1, round(min(wanted, LARGEST_CHUNK) / steps_per_update))
-
-
-def next_updates(
-    config: TrainingConfig, progress: Progress, steps_per_update: int, updates_per_chunk: int
-) -> int:
+def next_updates(stage: Stage, progress: Progress) -> int:
     """This chunk's updates: the usual number, fewer where the step budget ends sooner."""
-    if config.max_steps is None:
-        return updates_per_chunk
+    schedule = stage.schedule
+    if schedule.max_steps is None:
+        return schedule.updates_per_chunk
     done = max(book.steps for book in progress.books if book.stopped is None)
-    left = -(-(config.max_steps - done) // steps_per_update)
-    return min(updates_per_chunk, left)
+    left = -(-(schedule.max_steps - done) // stage.steps_per_update)
+    return min(schedule.updates_per_chunk, left)
 
 
-def trial_metrics(sums: dict[str, np.ndarray], trial: int, updates: int) -> dict[str, float]:
-    """Means over the chunk's updates; of episodes, the mean over those that ended."""
-    row = {key: float(values[trial]) for key, values in sums.items()}
-    count = row.pop("episode/count")
-    returns, lengths = row.pop("episode/return_sum"), row.pop("episode/length_sum")
-    row = {key: value if key.startswith("time/") else value / updates for key, value in row.items()}
-    row["episode/count"] = count
-    if count > 0:
-        row |= {"episode/return": returns / count, "episode/length": lengths / count}
-    return row
+def after_chunk(stage: Stage, progress: Progress, rows: list[Row], updates: int) -> Progress:
+    """The books after a chunk; a loss or gradient that is not finite stops its lane."""
+    books = tuple(
+        _after_chunk(stage, book, row, updates) if book.stopped is None else book
+        for book, row in zip(progress.books, rows, strict=True)
+    )
+    return Progress(progress.chunks + 1, books)
 
 
-def after_chunk(book: Book, row: dict[str, float], steps: int, settings: Settings) -> Book:
-    """The trial's book after a chunk; a loss or gradient that is not finite stops the trial."""
+def _after_chunk(stage: Stage, book: Book, row: Row, updates: int) -> Book:
     book = book._replace(
-        steps=book.steps + steps, episodes=book.episodes + round(row["episode/count"])
+        steps=book.steps + updates * stage.steps_per_update,
+        updates=book.updates + updates,
+        episodes=book.episodes + round(row.get("episode/count", 0.0)),
     )
     watched = [row[key] for key in row if is_watched(key)]
     if not np.isfinite(watched).all():
         return book._replace(stopped="nan", nan_at_step=book.steps)
-    if settings.convergence.source == "training" and "episode/return" in row:
-        book = _converge(book, row["episode/return"], round(row["episode/count"]), settings)
-    return book
+    memory = stage.converge_training(book.convergence, row, book.steps)
+    return _converged(book, memory, stage.schedule)
 
 
-def evaluation_due(progress: Progress, active: np.ndarray, settings: Settings) -> bool:
-    """Whether some active trial has seen enough new episodes, or its budget is used up."""
+def evaluation_due(progress: Progress, active: np.ndarray, schedule: Schedule) -> bool:
+    """Whether some lane that ran has done enough since its last evaluation, or is at its end."""
     watched = [
         book
         for book, was_active in zip(progress.books, active, strict=True)
         if was_active and book.stopped in (None, "converged")
     ]
     return any(
-        book.episodes - book.evaluated_at_episode >= settings.evaluation.eval_frequency
-        or budget_used(book, settings.training)
+        _counted(book, schedule) - book.evaluated_at >= schedule.evaluate_every
+        or budget_used(book, schedule)
         for book in watched
     )
 
 
 def after_evaluation(
-    progress: Progress, active: np.ndarray, evaluation: Evaluation, settings: Settings
+    stage: Stage, progress: Progress, scores: list[Score | None]
 ) -> tuple[Progress, list[int]]:
-    """The books after an evaluation, and the trials for which it was the best so far."""
+    """The books after an evaluation, and the lanes for which it was the best so far."""
     books, improved = list(progress.books), []
-    for trial, book in enumerate(books):
-        if not active[trial] or book.stopped == "nan":
+    for lane, (book, score) in enumerate(zip(books, scores, strict=True)):
+        if score is None or book.stopped == "nan":
             continue
-        mean = float(evaluation.returns[trial].mean())
-        book = book._replace(evaluated_at_episode=book.episodes)
-        if book.best_return is None or mean > book.best_return:
-            book = book._replace(best_return=mean)
-            improved.append(trial)
-        if settings.convergence.source == "evaluation":
-            book = _converge(book, mean, evaluation.returns.shape[1], settings)
-        books[trial] = book
+        book = book._replace(evaluated_at=_counted(book, stage.schedule))
+        if book.best is None or score.value > book.best:
+            book = book._replace(best=score.value)
+            improved.append(lane)
+        memory = stage.converge_evaluation(book.convergence, score, book.steps)
+        books[lane] = _converged(book, memory, stage.schedule)
     return progress._replace(books=tuple(books)), improved
 
 
-def apply_budget(progress: Progress, config: TrainingConfig) -> Progress:
-    """Trials whose budget is used up are stopped."""
+def apply_budget(progress: Progress, schedule: Schedule) -> Progress:
+    """Lanes whose budget is used up are stopped."""
+    used = {
+        lane: "budget" for lane, book in enumerate(progress.books) if budget_used(book, schedule)
+    }
+    return _stop(progress, used)
+
+
+def budget_used(book: Book, schedule: Schedule) -> bool:
+    """Whether the lane has had its steps or its episodes."""
+    return (schedule.max_steps is not None and book.steps >= schedule.max_steps) or (
+        schedule.max_episodes is not None and book.episodes >= schedule.max_episodes
+    )
+
+
+def _first_evaluation(
+    stage: Stage, states: PyTree, progress: Progress, observer: Observer
+) -> Progress:
+    """What the lanes are worth before the first update; it is no chunk and nothing is saved."""
+    started = time.perf_counter()
+    scores = stage.evaluate(states)
+    seconds = time.perf_counter() - started
+    rows: list[Row | None] = [{"time/evaluate": seconds} for _ in stage.trials]
     books = tuple(
-        book._replace(stopped="budget")
-        if book.stopped is None and budget_used(book, config)
-        else book
-        for book in progress.books
+        _converged(book, stage.converge_evaluation(book.convergence, score, 0), stage.schedule)
+        for book, score in zip(progress.books, scores, strict=True)
+    )
+    progress = progress._replace(books=books)
+    report = Report(progress, rows, list(scores), seconds, seconds, [], False, states)
+    return _stop(progress, observer.record(report))
+
+
+def _updates_done(progress: Progress) -> int:
+    return max(book.updates for book in progress.books if book.stopped is None)
+
+
+def _counted(book: Book, schedule: Schedule) -> int:
+    return book.episodes if schedule.evaluate_by == "episodes" else book.steps
+
+
+def _converged(book: Book, memory: Convergence, schedule: Schedule) -> Book:
+    stops = memory.converged and schedule.stop_when_converged
+    return book._replace(convergence=memory, stopped="converged" if stops else book.stopped)
+
+
+def _stop(progress: Progress, reasons: Mapping[int, str]) -> Progress:
+    """The lanes named are stopped for these reasons, unless they have stopped for another before."""
+    books = tuple(
+        book._replace(stopped=book.stopped or reasons.get(lane))
+        for lane, book in enumerate(progress.books)
     )
     return progress._replace(books=books)
 
 
-def budget_used(book: Book, config: TrainingConfig) -> bool:
-    """Whether the trial has had its steps or its episodes."""
-    return (config.max_steps is not None and book.steps >= config.max_steps) or (
-        config.max_episodes is not None and book.episodes >= config.max_episodes
-    )
+def _kept(values: list[Any], active: np.ndarray) -> list[Any]:
+    return [value if was else None for value, was in zip(values, active, strict=True)]
 
 
-def add_times(
-    metrics: list[dict[str, float] | None], started: float, trained: float, ended: float, steps: int
-) -> None:
-    """The chunk's time split, the same for every trial that ran in it."""
-    for row in metrics:
-        if row is not None:
-            row["time/train"] = trained - started
-            row["time/evaluate"] = ended - trained
-            row["time/steps_per_second"] = steps / (trained - started)
-
-
-def _converge(book: Book, mean: float, episodes: int, settings: Settings) -> Book:
-    state = observe(settings.convergence, book.convergence, mean, episodes, book.steps)
-    return book._replace(
-        convergence=state, stopped="converged" if state.converged else book.stopped
-    )
+def _timed(
+    rows: list[Row | None], training: float, evaluating: float, steps: int
+) -> list[Row | None]:
+    """The rows with the chunk's time split, the same for every lane that ran in it."""
+    times = {
+        "time/train": training,
+        "time/evaluate": evaluating,
+        "time/steps_per_second": steps / max(training, 1e-9),
+    }
+    return [None if row is None else row | times for row in rows]

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Interval
 
+BACKENDS = ("gymnax", "gymnasium", "envpool")
+
 
 @dataclass(frozen=True, kw_only=True)
 class EnvConfig:
@@ -13,9 +15,9 @@ class EnvConfig:
 
     name: str = "CartPole-v1"
     """The environment's registered name, for example CartPole-v1 or Breakout-MinAtar."""
-    backend: Literal["gymnax", "gymnasium", "envpool"] = "gymnax"
+    backend: str = "gymnax"
     """gymnax: compiled into the training program; gymnasium: any Gymnasium env, stepped on the host;
-    envpool: those that EnvPool has in C++, stepped in threads."""
+    envpool: those that EnvPool has in C++, stepped in threads; package.module:make_env: your own."""
     num_envs: Annotated[int, Ge(1)] = 8
     """Copies of the environment that step side by side."""
     max_steps_per_episode: Annotated[int, Ge(1)] | None = None

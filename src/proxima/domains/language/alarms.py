@@ -13,21 +13,13 @@ is turned off. Left out on purpose: alarms on training metrics, which the policy
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
-from proxima.domains.language.config import AlarmConfig, LanguageEvaluationConfig
+from proxima.domains.language.config import AlarmConfig
+from proxima.train.stage import Alarm
 
 Figures = Mapping[str, float]
 LEAST_FALL = 0.1  # of the share of completions that end; smaller falls are chance
 CERTAIN = 2.0  # standard errors
-
-
-class Alarm(NamedTuple):
-    """One warning: what kind, in words with what to do, and since which update."""
-
-    kind: str
-    text: str
-    step: int
 
 
 def alarms(history: Sequence[Figures], config: AlarmConfig) -> list[Alarm]:
@@ -58,15 +50,6 @@ def sounding(history: Sequence[Figures], config: AlarmConfig) -> list[Alarm]:
     }
     texts = {kind: rule(history, config) for kind, rule in rules.items()}
     return [Alarm(kind, text, step) for kind, text in texts.items() if text is not None]
-
-
-def converged(history: Sequence[Figures], config: LanguageEvaluationConfig) -> bool:
-    """Whether the last `patience` evaluations brought no better reward than there was before them."""
-    rewards = [row["eval/reward"] for row in history]
-    if len(rewards) <= config.patience:
-        return False
-    earlier, recent = rewards[: -config.patience], rewards[-config.patience :]
-    return max(recent) <= max(earlier)
 
 
 def _over_budget(history: Sequence[Figures], config: AlarmConfig) -> str | None:

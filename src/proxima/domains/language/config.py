@@ -228,6 +228,8 @@ class LanguageEvaluationConfig:
     """Rows of the sample tables."""
     patience: Annotated[int, Ge(1)] = 3
     """Evaluations without a better reward after which the policy counts as converged."""
+    checkpoint: Literal["last", "best"] = "last"
+    """Whose weights a stage hands on: its last ones, or the best by its held-out figure."""
     stop_when_converged: bool = False
     """End the stage when the policy has converged."""
     stop_on_alarm: bool = False

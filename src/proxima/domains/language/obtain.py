@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from proxima.scenario import LanguageScenario
+from proxima.domains.language.scenario import LanguageScenario
 
 SMOLLM2 = Path("data/models/smollm2")
 

@@ -52,19 +52,26 @@ def first_adam(params: PyTree) -> optax.OptState:
 def adamw_step(
     params: PyTree, gradient: PyTree, optimizer: optax.OptState, numbers: Numbers
 ) -> tuple[PyTree, optax.OptState, Array]:
-    """The weights after one step, Adam's moments, and the gradient's length before it was clipped."""
+    """The weights after one step, Adam's moments, and the gradient's length before it was clipped.
+
+    A gradient that is not finite changes nothing: whoever stops for it still has the last good weights.
+    """
     gradient = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), gradient)
     norm = optax.tree.norm(gradient)
     shrink = jnp.minimum(1.0, numbers.max_grad_norm / jnp.maximum(norm, 1e-12))
     gradient = jax.tree.map(lambda leaf: leaf * shrink, gradient)
-    direction, optimizer = optax.scale_by_adam(eps=numbers.eps).update(gradient, optimizer)
+    direction, moments = optax.scale_by_adam(eps=numbers.eps).update(gradient, optimizer)
 
     def moved(leaf: Array, step: Array) -> Array:
         exact = leaf.astype(jnp.float32)
         change = numbers.learning_rate * (step + numbers.weight_decay * exact)
         return (exact - change).astype(leaf.dtype)
 
-    return jax.tree.map(moved, params, direction), optimizer, norm
+    after = jax.tree.map(moved, params, direction), moments
+    kept = jax.tree.map(
+        lambda new, old: jnp.where(jnp.isfinite(norm), new, old), after, (params, optimizer)
+    )
+    return *kept, norm
 
 
 def _between(start: float, end: float, share: float) -> float:

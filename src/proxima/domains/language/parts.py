@@ -2,15 +2,13 @@
 
 import os
 from collections.abc import Callable
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 
 from proxima.core.errors import ProximaError
-from proxima.core.stage import Stage
+from proxima.domains.language.training import Training
 from proxima.core.types import PyTree
 from proxima.domains.language.data import Texts, imitated, preferred, prompts_of, read_texts
 from proxima.domains.language.evaluate import Evaluator
@@ -44,7 +42,7 @@ from proxima.domains.language.tokenizer import (
     train_tokenizer,
     unpadded,
 )
-from proxima.scenario import LanguageScenario
+from proxima.domains.language.scenario import LanguageScenario
 
 REFERENCE_FOLDER, REWARD_FOLDER, PART_FILE = "reference", "model", "part.safetensors"
 # Roles of the keys that come from a trial's seed here; the stages have their own.
@@ -62,7 +60,7 @@ class Material(NamedTuple):
 class PPOParts(NamedTuple):
     """PPO's stage, and what looks at its policy."""
 
-    stage: Stage
+    training: Training
     base: Any  # nets.transformer.Decoder
     evaluator: Evaluator
     # a state → what makes experience of samples, for those who look at tokens; None without a critic
@@ -91,29 +89,6 @@ def prepare(scenario: LanguageScenario) -> Material:
     return Material(texts, train_tokenizer(learnt_from, scenario.model.new.vocabulary), None)
 
 
-def new_info(scenario: LanguageScenario, texts: Texts, run_id: str) -> dict[str, Any]:
-    """What run.json holds at the start."""
-    return {
-        "run_id": run_id,
-        "name": scenario.name,
-        "trials": scenario.trials,
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {name: version(name) for name in ("proxima", "jax", "numpy")},
-        "data": {"source": texts.source, "sha256": texts.sha256},
-        "mlflow_run_id": None,
-        "mlflow_children": [],
-    }
-
-
-def check_texts(noted: dict[str, Any], texts: Texts) -> None:
-    """An error where the texts are not those that the run was started on."""
-    if noted["sha256"] != texts.sha256:
-        raise ProximaError(
-            f"{texts.source}: has changed since the run was started; put the old file back to resume, "
-            "or start a new run"
-        )
-
-
 def first_model(scenario: LanguageScenario, material: Material, seed: int) -> Any:
     """The model that a trial starts from: the one named, or a new one."""
     config, tokenizer = scenario.model, material.tokenizer
@@ -125,7 +100,7 @@ def first_model(scenario: LanguageScenario, material: Material, seed: int) -> An
     return lay_out(decoder, config.mesh)
 
 
-def sft_of(scenario: LanguageScenario, material: Material, base: Any, seed: int) -> Stage:
+def sft_of(scenario: LanguageScenario, material: Material, base: Any, seed: int) -> Training:
     """Supervised fine-tuning on the training texts."""
     assert scenario.sft is not None
     texts, tokenizer = material.texts, material.tokenizer
@@ -156,7 +131,7 @@ def reference_of(scenario: LanguageScenario, material: Material, trial: Path, se
     return lay_out(load_model(trial / REFERENCE_FOLDER, scenario.model.dtype), scenario.model.mesh)
 
 
-def reward_stage_of(scenario: LanguageScenario, material: Material, base: Any, seed: int) -> Stage:
+def reward_stage_of(scenario: LanguageScenario, material: Material, base: Any, seed: int) -> Training:
     """A reward model on what people thought of the texts: given pairs, or pairs of rated texts."""
     config = scenario.reward_model
     assert config is not None
@@ -216,7 +191,7 @@ def ppo_parts(
         tokenizer,
         scenario.seed,
     )
-    stage = ppo_stage(
+    training = ppo_stage(
         config,
         reward,
         base,
@@ -233,7 +208,7 @@ def ppo_parts(
     def learnt(state: PyTree) -> Callable[[Samples], Experience] | None:
         return experience_from(config, reward, base, state) if config.advantage == "gae" else None
 
-    return PPOParts(stage, base, evaluator, learnt)
+    return PPOParts(training, base, evaluator, learnt)
 
 
 def reward_of(

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from proxima.core.errors import ProximaError
-from proxima.core.stage import Stage
+from proxima.domains.language.training import Training
 from proxima.domains.language.batches import order
 from proxima.domains.language.config import LanguagePPOConfig
 from proxima.domains.language.experience import Scoring, scored
@@ -62,7 +62,7 @@ def ppo_stage(
     evaluate_every: int = 10,
     place: Place = lambda rows: rows,
     critic: Part | None = None,
-) -> Stage:
+) -> Training:
     """The stage over prompts as ids; `checkpoint` spares memory inside layers.
 
     `critic` is what the critic starts as (`learn.critic_from`); without one it starts by saying 0.
@@ -95,7 +95,7 @@ def ppo_stage(
             "time/learn": time.perf_counter() - judged,
         }
 
-    return Stage(
+    return Training(
         updates=config.updates,
         init=lambda: first_state(config, base, lora, seed, critic),
         update=update,

@@ -7,7 +7,7 @@ from pathlib import Path
 from proxima.domains.language.page import LanguageRunData, language_report
 from proxima.report import html
 from proxima.run.files import RunFiles, read_json, read_rows
-from proxima.scenario import LanguageScenario, from_mapping, parse
+from proxima.domains.language.scenario import LanguageScenario, from_mapping, parse
 
 NAME = "report.html"
 MOST_SAMPLES = 8  # on the page of a run; a trial's own page has them all

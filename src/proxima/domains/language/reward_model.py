@@ -23,7 +23,7 @@ import optax
 from jax import Array
 
 from proxima.core.errors import ProximaError
-from proxima.core.stage import Stage
+from proxima.domains.language.training import Training
 from proxima.domains.language.batches import Place, drawn, filled, in_batches, with_eos
 from proxima.domains.language.config import RewardModelConfig
 from proxima.domains.language.hf import load_model, save_model
@@ -137,7 +137,7 @@ def reward_stage(
     seed: int,
     checkpoint: bool = False,
     place: Place = lambda rows: rows,
-) -> Stage:
+) -> Training:
     """The stage over texts without EOS; the trunk starts as `base`, the head small and random."""
     longest, count = base.config.context, config.batch_size
     if not len(held_out.chosen):
@@ -169,7 +169,7 @@ def reward_stage(
         right = np.mean(margins > 0) + 0.5 * np.mean(margins == 0)
         return {"eval/accuracy": float(right), "eval/loss": float(np.mean(losses))}
 
-    return Stage(config.updates, init, update, evaluate, config.evaluate_every)
+    return Training(config.updates, init, update, evaluate, config.evaluate_every)
 
 
 def reward_part(state: RewardState) -> Part:

@@ -21,7 +21,7 @@ import optax
 from jax import Array
 
 from proxima.core.errors import ProximaError
-from proxima.core.stage import Stage
+from proxima.domains.language.training import Training
 from proxima.domains.language.batches import Place, drawn, filled, in_batches, with_eos
 from proxima.domains.language.config import SFTConfig
 from proxima.domains.language.model import Part, fresh_part, merged_decoder, places
@@ -63,7 +63,7 @@ def sft_stage(
     seed: int,
     checkpoint: bool = False,
     place: Place = lambda rows: rows,
-) -> Stage:
+) -> Training:
     """The stage over texts as ids, without EOS; `checkpoint` spares memory inside layers."""
     longest = min(config.max_tokens or base.config.context, base.config.context)
     texts, others = (with_eos(each, eos_id, longest) for each in (train, held_out))
@@ -94,7 +94,7 @@ def sft_stage(
         loss = float(total / count)
         return {"eval/loss": loss, "eval/perplexity": exp(min(loss, 700.0))}
 
-    return Stage(updates, init, update, evaluate, config.evaluate_every)
+    return Training(updates, init, update, evaluate, config.evaluate_every)
 
 
 def tuned(base: Decoder, state: SFTState) -> Decoder:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from proxima.core.errors import ProximaError
 from proxima.run.files import RunFiles, find_run
-from proxima.scenario import LanguageScenario, from_mapping, parse
+from proxima.domains.language.scenario import LanguageScenario, from_mapping, parse
 
 if TYPE_CHECKING:  # loading a model is what takes long; finding it should not
     from proxima.domains.language.tokenizer import Tokenizer

@@ -1,127 +1,188 @@
 """The end of a trading run: every trial's run over each whole split, beside baselines and oracles."""
 
+import dataclasses
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from proxima.build import Market
 from proxima.core.types import PyTree
-from proxima.domains.trading import assess
-from proxima.domains.trading import plots as trading
+from proxima.domains.domain import Trained, Verdict
+from proxima.domains.trading import assess, plots
 from proxima.domains.trading.baselines import random_targets
+from proxima.domains.trading.config import DataConfig, TradingEnvConfig
 from proxima.domains.trading.env import targets_of
-from proxima.domains.trading.market import SPLITS
-from proxima.report import statistics
+from proxima.domains.trading.market import SPLITS, Prepared
+from proxima.domains.trading.results import (
+    Chance,
+    References,
+    SplitReferences,
+    SplitResult,
+    TradingSummary,
+    TradingTrial,
+)
 from proxima.report.style import save
-from proxima.run.files import RunFiles, read_json
+from proxima.run.files import read_json
+from proxima.run.results import Aggregate, Outcome, aggregate_of
+from proxima.train.program import Recording
 
+BESIDE = ("buy_and_hold", "momentum", "foresight", "model")
 Actions = dict[str, np.ndarray]  # by split
 
 
-def judge(
-    files: RunFiles, market: Market, learners: list[PyTree]
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """What each trial's results and the run's summary say about trading; rollouts and plots are written."""
-    targets = assess.reference_targets(market.prepared, market.env)
-    references = assess.references(market.prepared, market.env, market.data, targets)
-    actions = [_actions(market, learner) for learner in learners]
+class PriceRun(NamedTuple):
+    """What a trading run is about besides its program."""
+
+    data: DataConfig
+    env: TradingEnvConfig
+    prepared: Prepared
+    record: dict[str, Callable[[PyTree], Recording]]  # a learner's greedy run over each whole split
+
+
+def judge(prices: PriceRun, trained: Trained, outcomes: list[Outcome]) -> Verdict:
+    """The outcomes with what each trial made of the prices; rollouts are written."""
+    root = trained.trials[0].parent
+    targets = assess.reference_targets(prices.prepared, prices.env)
+    compared = assess.references(prices.prepared, prices.env, prices.data, targets)
+    actions = [_actions(prices, state.learner) for state in trained.lanes]
     judged = [
-        assess.assess(market.prepared, market.env, market.data, each, references)
+        _trial(assess.assess(prices.prepared, prices.env, prices.data, each, compared))
         for each in actions
     ]
     for split in SPLITS:
         for name, chosen in targets[split].items():
             if chosen is not None:
-                _write(files.root / "rollouts" / f"{name}_{split}.parquet", market, split, chosen)
-    for trial, each in enumerate(actions):
-        for split, recorded in each.items():
-            path = files.trial(trial) / "rollouts" / f"{split}.parquet"
-            _write(path, market, split, targets_of(recorded, market.env))
-        _draw(files.trial(trial) / "plots", market, each["test"])
-    chosen_trial = _best_on_validation(judged)
-    return judged, {
-        "references": references,
-        "aggregate": {split: _aggregate(judged, split, "agent") for split in SPLITS},
-        "score": {split: _scores(judged, split) for split in SPLITS},
-        "chosen_trial": chosen_trial,
-        "deflated_sharpe": assess.deflated(
-            market.prepared,
-            market.env,
-            market.data,
-            actions[chosen_trial]["test"],
-            _sharpes(judged) + _earlier_sharpes(files),
-        ),
-        "alarms": _alarms(judged),
-    }
+                _write(root / "rollouts" / f"{name}_{split}.parquet", prices, split, chosen)
+    for directory, recorded in zip(trained.trials, actions, strict=True):
+        for split, each in recorded.items():
+            path = directory / "rollouts" / f"{split}.parquet"
+            _write(path, prices, split, targets_of(each, prices.env))
+    summary = _summary(prices, root, judged, actions, _references(compared))
+    for alarm in summary.alarms:
+        trained.say(f"Too good to be true? {alarm}. Look for a leak before you believe it.")
+    beside = compared["splits"]["test"]
+    known = {name: beside[name]["log_return"] for name in BESIDE if beside[name] is not None}
+    outcomes = [
+        dataclasses.replace(outcome, details=trial, baselines={**outcome.baselines, **known})
+        for outcome, trial in zip(outcomes, judged, strict=True)
+    ]
+    return Verdict(outcomes, summary)
 
 
-def _actions(market: Market, learner: PyTree) -> Actions:
-    return {split: record(learner).actions for split, record in market.record.items()}
-
-
-def _write(path: Path, market: Market, split: str, targets: np.ndarray) -> None:
-    path.parent.mkdir(exist_ok=True)
-    assess.rollout_frame(market.prepared.split(split), market.env, targets).write_parquet(path)
-
-
-def _draw(plots: Path, market: Market, actions: np.ndarray) -> None:
+def draw(prices: PriceRun, trained: Trained, lane: int, outcome: Outcome) -> None:
     """The trial's run over the test split, alone and against a random one."""
-    bars = market.prepared.test
-    (random,) = random_targets(bars, market.env, 1)
+    folder, bars = trained.trials[lane] / "plots", prices.prepared.test
+    actions = prices.record["test"](trained.lanes[lane].learner).actions
+    (random,) = random_targets(bars, prices.env, 1)
     deterministic, by_chance = (
-        assess.rollout_frame(bars, market.env, targets)
-        for targets in (targets_of(actions, market.env), random)
+        assess.rollout_frame(bars, prices.env, targets)
+        for targets in (targets_of(actions, prices.env), random)
     )
-    save(trading.actions_over_price(deterministic), plots / "actions.png")
-    save(trading.reward_plot(deterministic, by_chance), plots / "rewards.png")
-    save(trading.compare_rollouts(deterministic, by_chance), plots / "rollouts.png")
+    save(plots.actions_over_price(deterministic), folder / "actions.png")
+    save(plots.reward_plot(deterministic, by_chance), folder / "rewards.png")
+    save(plots.compare_rollouts(deterministic, by_chance), folder / "rollouts.png")
 
 
-def _aggregate(judged: list[dict[str, Any]], split: str, part: str) -> dict[str, Any]:
+def _summary(
+    prices: PriceRun,
+    root: Path,
+    judged: list[TradingTrial],
+    actions: list[Actions],
+    references: References,
+) -> TradingSummary:
+    chosen = _best_on_validation(judged)
+    return TradingSummary(
+        references=references,
+        aggregate={split: _aggregate(judged, split, "agent") for split in SPLITS},
+        score={split: _scores(judged, split) for split in SPLITS},
+        chosen_trial=chosen,
+        deflated_sharpe=assess.deflated(
+            prices.prepared,
+            prices.env,
+            prices.data,
+            actions[chosen]["test"],
+            _sharpes(judged) + _earlier_sharpes(root),
+        ),
+        alarms=tuple(_alarms(judged)),
+    )
+
+
+def _actions(prices: PriceRun, learner: PyTree) -> Actions:
+    return {split: record(learner).actions for split, record in prices.record.items()}
+
+
+def _trial(assessed: dict) -> TradingTrial:
+    splits = assessed["splits"].items()
+    return TradingTrial(
+        splits={
+            name: SplitResult(**{**each, "too_good": tuple(each["too_good"])})
+            for name, each in splits
+        }
+    )
+
+
+def _references(compared: dict) -> References:
+    return References(
+        splits={
+            split: SplitReferences(
+                **{**each, "random": {"log_return": Chance(**each["random"]["log_return"])}}
+            )
+            for split, each in compared["splits"].items()
+        }
+    )
+
+
+def _write(path: Path, prices: PriceRun, split: str, targets: np.ndarray) -> None:
+    path.parent.mkdir(exist_ok=True)
+    assess.rollout_frame(prices.prepared.split(split), prices.env, targets).write_parquet(path)
+
+
+def _aggregate(judged: list[TradingTrial], split: str, part: str) -> dict[str, Aggregate]:
     """Interquartile mean and interval over trials of every number that all trials can have."""
-    rows = [trial["splits"][split][part] for trial in judged]
+    rows = [trial.splits[split][part] for trial in judged]
     return {
-        name: statistics.aggregate([np.nan if row[name] is None else row[name] for row in rows])
+        name: aggregate_of([row[name] for row in rows])
         for name in rows[0]
     }
 
 
-def _scores(judged: list[dict[str, Any]], split: str) -> dict[str, Any]:
+def _scores(judged: list[TradingTrial], split: str) -> dict[str, Aggregate | None]:
     """The same of the scores; null where there is none, which is no failure of any trial."""
-    rows = [trial["splits"][split]["score"] for trial in judged]
+    rows = [trial.splits[split].score for trial in judged]
     return {
-        oracle: None if all(row[oracle] is None for row in rows) else found
-        for oracle, found in _aggregate(judged, split, "score").items()
+        oracle: None if all(row[oracle] is None for row in rows) else figure
+        for oracle, figure in _aggregate(judged, split, "score").items()
     }
 
 
-def _best_on_validation(judged: list[dict[str, Any]]) -> int:
-    """The trial one would choose without having seen the test split."""
-    returns = [trial["splits"]["validation"]["agent"]["log_return"] for trial in judged]
-    return int(np.argmax(returns))
+def _best_on_validation(judged: list[TradingTrial]) -> int:
+    returns = [trial.splits["validation"].agent["log_return"] for trial in judged]
+    return int(np.argmax([-np.inf if value is None else value for value in returns]))
 
 
-def _sharpes(trials: list[dict[str, Any]]) -> list[float]:
-    found = [trial["splits"]["test"]["agent"]["sharpe"] for trial in trials]
-    return [sharpe for sharpe in found if sharpe is not None]
+def _sharpes(trials: list[TradingTrial]) -> list[float]:
+    ratios = [trial.splits["test"].agent["sharpe"] for trial in trials]
+    return [sharpe for sharpe in ratios if sharpe is not None]
 
 
-def _earlier_sharpes(files: RunFiles) -> list[float]:
+def _earlier_sharpes(root: Path) -> list[float]:
     """Of the finished runs of this experiment: trying often enough makes any Sharpe ratio look good."""
-    others = [path for path in files.root.parent.glob("*/trial_*/results.json")]
-    results = [read_json(path) for path in sorted(others) if files.root not in path.parents]
-    return _sharpes([each["trading"] for each in results if "trading" in each])
+    others = [path for path in root.parent.glob("*/trial_*/results.json")]
+    results = [read_json(path) for path in sorted(others) if root not in path.parents]
+    splits = [((each.get("details") or {}).get("splits") or {}) for each in results]
+    ratios = [each["test"]["agent"]["sharpe"] for each in splits if "test" in each]
+    return [sharpe for sharpe in ratios if sharpe is not None]
 
 
-def _alarms(judged: list[dict[str, Any]]) -> list[str]:
+def _alarms(judged: list[TradingTrial]) -> list[str]:
     """A sentence for every split on which trials are too good: how many, and about what the first is."""
-    found = []
+    sentences = []
     for split in SPLITS:
-        told = {k: each["splits"][split]["too_good"] for k, each in enumerate(judged)}
-        first = next((k for k in told if told[k]), None)
+        suspicious = {k: trial.splits[split].too_good for k, trial in enumerate(judged)}
+        first = next((k for k in suspicious if suspicious[k]), None)
         if first is not None:
-            count = sum(map(bool, told.values()))
+            count = sum(map(bool, suspicious.values()))
             trials = f"{count} of {len(judged)} trials, the first being trial {first}"
-            found.append(f"{split} split, {trials}: {'; '.join(told[first])}")
-    return found
+            sentences.append(f"{split} split, {trials}: {'; '.join(suspicious[first])}")
+    return sentences

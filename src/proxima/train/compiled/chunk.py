@@ -17,6 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 from proxima.core.trees import select
 from proxima.core.types import Agent, PerEnv, PyTree, Streams, TrainState
+from proxima.train.stage import is_watched
 
 TRIAL, DATA = "trial", "data"
 
@@ -69,11 +70,6 @@ def all_finite(sums: dict[str, Array]) -> Array:
     """Whether a chunk's losses and gradients were finite throughout, per trial."""
     watched = [sums[key] for key in sums if is_watched(key)]
     return jnp.all(jnp.isfinite(jnp.stack(watched)), axis=0)
-
-
-def is_watched(metric: str) -> bool:
-    """Whether a metric that is not finite means that the trial has broken down."""
-    return metric.startswith("loss/") or metric == "train/grad_norm"
 
 
 @partial(jax.jit, static_argnames="layout", donate_argnames="states")

@@ -1,12 +1,23 @@
-"""What an evaluation says: per-episode vectors kept, and their summary."""
+"""The sections of a scenario that say how long agents train and how they are measured."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import numpy as np
 from annotated_types import Ge
 
-from proxima.train.program import Evaluation
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """The budget, and how often the host hears from the program."""
+
+    max_steps: Annotated[int, Ge(1)] | None = None
+    """Environment steps per trial; null is bounded by max_episodes alone."""
+    max_episodes: Annotated[int, Ge(1)] | None = 1000
+    """Episodes per trial; null is bounded by max_steps alone."""
+    updates_per_chunk: Annotated[int, Ge(1)] | None = None
+    """Updates between two reports to the host; null gives about 50 reports in a run."""
+    threads: Annotated[int, Ge(1)] = 1
+    """CPU threads per device inside one operation; more than 1 pays for large nets only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,19 +34,3 @@ class EvaluationConfig:
     """Whose policy is evaluated at the end and exported: the last one, or the best during training."""
     film: bool = True
     """Draw a GIF of the trained policy where the environment can be drawn."""
-
-
-def describe(evaluation: Evaluation, trial: int) -> dict[str, Any]:
-    """One trial's evaluation as results.json holds it."""
-    returns = np.asarray(evaluation.returns[trial], np.float64)
-    lengths = np.asarray(evaluation.lengths[trial], np.float64)
-    return {
-        "episodes": len(returns),
-        "returns": returns.tolist(),
-        "lengths": lengths.astype(int).tolist(),
-        "return_mean": float(returns.mean()),
-        "return_std": float(returns.std()),
-        "return_min": float(returns.min()),
-        "return_max": float(returns.max()),
-        "length_mean": float(lengths.mean()),
-    }

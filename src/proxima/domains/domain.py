@@ -1,0 +1,149 @@
+"""What a domain brings: its settings, the stages that train it, and how it judges, draws and tells.
+
+Each folder in `domains/` has a `domain.py` that ends with its `Domain`; `build.py` finds it by name. A
+user's own comes in by the same door: `domain: "my_package:DOMAIN"`. Nothing else in the house knows one.
+
+    scenario ─► prepare ─► stages ─► train ─► judge ─► export, draw ─► summarize ─► page, closing lines
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from proxima.core.faults import Fault
+from proxima.core.types import PyTree
+from proxima.report.page import Page, RunData
+from proxima.run.results import Alarm, Episodes, Outcome, StageResult, Summary, TrialResult
+from proxima.train.loop import Book
+from proxima.train.stage import Row, Stage
+
+
+class Trained(NamedTuple):
+    """A stage that has ended, as its domain judges it; everything by lane."""
+
+    lanes: list[PyTree]  # the last or best states, on the host
+    books: tuple[Book, ...]
+    trials: list[Path]  # directories of the trials
+    folders: list[Path]  # of the stage's own files: those of the trials, or a directory in each
+    rows: Callable[[int], list[Row]]  # lane → metrics recorded
+    say: Callable[[str], None]  # a sentence for the user
+
+
+class Verdict(NamedTuple):
+    """What judging a stage gives."""
+
+    outcomes: list[Outcome]  # by lane
+    details: Any = None  # of all lanes together, for `summarize`
+
+
+class Trainable(NamedTuple):
+    """A stage that is ready to train, and what its domain does when it has."""
+
+    stage: Stage
+    judge: Callable[[Trained], Verdict]  # writes what stages after it start from
+    export: Callable[[Trained], None] = lambda trained: None  # every lane's policy, for others to use
+    draw: Callable[[Trained, int, Outcome], None] = lambda trained, lane, outcome: None  # pictures
+    # Seconds per update by part, and those of a stage that says them in every row.
+    profile: Callable[[PyTree, list[Row], int], dict[str, float] | None] = (
+        lambda states, rows, updates: None
+    )
+    close: Callable[[], None] = lambda: None
+
+
+class Planned(NamedTuple):
+    """A stage to come."""
+
+    name: str  # "" where it is the only one of its trials
+    trials: tuple[int, ...]
+    make: Callable[[Callable[[int], Path]], Trainable]  # given the trials' directories
+    # True: its result is written when it has ended, and a resumed run neither trains nor judges it again.
+    kept: bool = False
+
+
+class Facts(NamedTuple):
+    """What a run notes of its data, so that nobody resumes it on other data."""
+
+    noted: Mapping[str, Any]
+    # What was noted when the run was started → a sentence for the user where something differs that does
+    # not matter; an error where it does.
+    check: Callable[[Mapping[str, Any]], str | None]
+
+
+class Counts(NamedTuple):
+    """How much a trial has seen."""
+
+    steps: int
+    episodes: int
+
+
+class Added(NamedTuple):
+    """What a domain adds to a summary."""
+
+    metric: str  # what the aggregate is of
+    target: float | None = None  # mean return that counts as solved
+    details: Any = None
+    alarms: tuple[Alarm, ...] = ()
+    paths: Mapping[str, str] = {}
+
+
+class Prepared(NamedTuple):
+    """A scenario made runnable: data read, environments and programs made."""
+
+    algorithm: str
+    stages: Sequence[Planned]
+    summarize: Callable[[Sequence[TrialResult], Sequence[Any]], Added]  # trials, verdicts' details
+    facts: Facts | None = None
+    # Fixed rules on the episodes of the closing evaluation.
+    references: Callable[[], Mapping[str, Episodes]] = dict
+    # A trial's last stage and its metrics → how much it has seen.
+    counts: Callable[[StageResult, Sequence[Row]], Counts] = (
+        lambda stage, rows: Counts(stage.steps, stage.episodes)
+    )
+    final_metrics: Callable[[TrialResult], Mapping[str, float]] = lambda trial: {}  # to the tracker
+    artifacts: Sequence[str] = ()  # files and folders of a trial that the tracker keeps besides the usual
+    close: Callable[[], None] = lambda: None
+
+
+class Data(NamedTuple):
+    """How a domain's data is made."""
+
+    what: str  # what it is, for sentences: Prices, Texts
+    generate: Callable[[Any, Path], Path]  # scenario, directory → where it was written
+
+
+class Overview(NamedTuple):
+    """A scenario in a line of the list of scenarios."""
+
+    algorithm: str
+    environment: str
+    budget: str
+    target: str
+
+
+class Closing(NamedTuple):
+    """What a person reads when a run has ended."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    lines: Sequence[str]  # sentences below the table
+    pointers: Mapping[str, str] = {}  # where to look, and what is there
+
+
+class Domain(NamedTuple):
+    """A domain as the rest of the house sees it."""
+
+    name: str
+    scenario: type  # a frozen dataclass: the sections that such a scenario has, over the common ones
+    checks: Callable[[Any], Iterator[Fault]]
+    prepare: Callable[[Any], Prepared]  # of a scenario
+    overview: Callable[[Any], Overview]  # of a scenario
+    closing: Callable[[Summary], Closing]
+    page: Callable[[RunData], Page]
+    details: tuple[type | None, type | None] = (None, None)  # types of a trial's and a summary's
+    backends: tuple[str, ...] = ()  # env.backend of scenarios that do not name their domain
+    networks: Mapping[str, str] = {}  # kinds of network it offers, and where their Network is
+    curve: tuple[str, str] = ("", "eval/return_mean")  # stage and metric of the learning curve
+    data: Data | None = None
+    film: Callable[[Path, str, Any], bool] = lambda path, env_name, recording: False  # of an episode
+    prepare_host: Callable[[Any], None] = lambda scenario: None  # asks for devices before JAX starts

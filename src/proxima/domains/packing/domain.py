@@ -1,0 +1,71 @@
+"""Packing and mazes: environments of Jumanji, with masked actions and rules to compare with."""
+
+from functools import partial
+from pathlib import Path
+
+from proxima.domains import reinforcement
+from proxima.domains.domain import Domain, Prepared, Trained
+from proxima.domains.packing.page import page
+from proxima.domains.packing.scenario import PackingScenario, packing_faults
+from proxima.domains.reinforcement import Rules
+from proxima.train.program import Evaluation, Recording
+
+# Samples of a small perceptron that one of a net for packings or boards costs as much as, at least.
+SAMPLE_COST = 16
+
+
+def prepare(scenario: PackingScenario) -> Prepared:
+    """The scenario's environment, and its rules on new instances."""
+    from proxima.domains.packing.assess import scores
+    from proxima.domains.packing.baselines import largest_item_first, shortest_path
+    from proxima.domains.packing.jumanji import make, without_pool
+    from proxima.train.compiled.program import play
+
+    env = make(scenario.env, scenario.seed)
+    evaluation_env = without_pool(env)
+    rules = {
+        "BinPack-v2": {"largest_item_first": largest_item_first},
+        "Maze-v0": {"shortest_path": shortest_path},
+    }.get(scenario.env.name, {})
+
+    def score(evaluation: Evaluation, references: dict[str, Evaluation]) -> dict:
+        lengths = {name: each.lengths for name, each in references.items()}
+        return scores(scenario.env.name, evaluation.returns, evaluation.lengths, lengths)
+
+    baselines = {
+        name: partial(play, rule, evaluation_env, scenario.seed) for name, rule in rules.items()
+    }
+    built = reinforcement.compiled(scenario, env, evaluation_env, sample_cost=SAMPLE_COST)
+    return reinforcement.prepared(scenario, built, rules=Rules(baselines, score), film=film_of)
+
+
+def film_of(path: Path, env_name: str, recording: Recording) -> bool:
+    """Draw an episode and its end, where we know how."""
+    from proxima.domains.packing import pictures
+
+    if not pictures.can_draw(env_name, recording.obs):
+        return False
+    pictures.film(path, env_name, recording.obs, recording.actions)
+    if (path.parent / "plots").is_dir():
+        end = path.parent / "plots" / "episode.png"
+        pictures.end(end, env_name, recording.obs, recording.actions)
+    return True
+
+
+DOMAIN = Domain(
+    name="packing",
+    scenario=PackingScenario,
+    checks=packing_faults,
+    prepare=prepare,
+    overview=reinforcement.overview,
+    closing=reinforcement.closing,
+    page=page,
+    backends=("jumanji",),
+    networks={
+        "mlp": "proxima.nets.actor_critic:NETWORK",
+        "attention": "proxima.domains.packing.attention:NETWORK",
+        "grid": "proxima.domains.packing.grid:NETWORK",
+    },
+    prepare_host=reinforcement.prepare_host,
+    film=film_of,
+)

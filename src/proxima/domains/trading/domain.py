@@ -1,0 +1,153 @@
+"""Trading: prices with known answers or the user's own, judged on a split that nothing has seen."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from proxima.core.errors import ProximaError
+from proxima.domains import reinforcement
+from proxima.domains.domain import Added, Closing, Data, Domain, Facts, Prepared
+from proxima.domains.reinforcement import shown
+from proxima.domains.trading.market import Prepared as Prices
+from proxima.domains.trading.page import page
+from proxima.domains.trading.results import SplitResult, TradingSummary, TradingTrial
+from proxima.domains.trading.scenario import TradingScenario, trading_faults
+from proxima.run.results import Summary, TrialResult
+
+METRIC = "log return on the test split"
+BESIDE = {
+    "buy_and_hold": "buy and hold",
+    "momentum": "momentum",
+    "model": "the model's best rule",
+    "foresight": "perfect foresight",
+}
+
+
+def prepare(scenario: TradingScenario) -> Prepared:
+    """The prices divided and made into features, and accounts on each split."""
+    from proxima.domains.trading.data import prepare_data
+    from proxima.domains.trading.env import fill_returns, trading_env
+    from proxima.domains.trading.judge import PriceRun, draw, judge
+    from proxima.domains.trading.market import SPLITS
+    from proxima.train.compiled.program import recorder
+
+    prices = prepare_data(scenario.data, scenario.name)
+    config = scenario.env
+    whole = {split: trading_env(prices.split(split), config, training=False) for split in SPLITS}
+    built = reinforcement.compiled(
+        scenario,
+        trading_env(prices.train, config, training=True),
+        whole["validation"],
+        whole["test"],
+        foresees=True,
+    )
+    record = {
+        split: recorder(
+            built.agent, env, scenario.seed, len(fill_returns(prices.split(split), config.fill))
+        )
+        for split, env in whole.items()
+    }
+    run = PriceRun(scenario.data, config, prices, record)
+    return reinforcement.prepared(
+        scenario,
+        built,
+        judge=partial(judge, run),
+        draw=partial(draw, run),
+        facts=Facts(_noted(prices), partial(check_prices, _noted(prices))),
+        summarize=summarize,
+        artifacts=("rollouts",),
+        final_metrics=final_metrics,
+    )
+
+
+def summarize(results: Sequence[TrialResult], verdicts: Sequence[Any]) -> Added:
+    """What the trials made of the prices."""
+    (details,) = verdicts
+    return Added(METRIC, details=details)
+
+
+def final_metrics(trial: TrialResult) -> dict[str, float]:
+    """Every number of a trial on every split, named test/sharpe and the like."""
+    numbers = {
+        f"{split}/{name}": value
+        for split, each in trial.details.splits.items()
+        for name, value in (*each.agent.items(), *_scores(each))
+    }
+    return {name: value for name, value in numbers.items() if value is not None}
+
+
+def _scores(split: SplitResult) -> list[tuple[str, float | None]]:
+    return [(f"score_{oracle}", value) for oracle, value in split.score.items()]
+
+
+def _noted(prices: Prices) -> dict[str, Any]:
+    return {"source": prices.source} | prices.fingerprint._asdict()
+
+
+def check_prices(now: Mapping[str, Any], noted: Mapping[str, Any]) -> str | None:
+    """An error where the prices are not those that were noted; words for the user where features differ."""
+    if now["prices_sha256"] != noted["prices_sha256"]:
+        raise ProximaError(
+            f"{now['source']}: has changed since the run was started: {_difference(noted, now)}; "
+            "put the old file back to resume, or start a new run"
+        )
+    if now["features_sha256"] != noted["features_sha256"]:
+        return (
+            "The features come out otherwise than when the run was started, though the prices are the "
+            "same: their code or a library has changed. What follows may differ from what the run "
+            "would have given."
+        )
+    return None
+
+
+def _difference(noted: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    def extent(facts: Mapping[str, Any]) -> str:
+        return f"{facts['rows']:,} rows until {_day(facts['last'])}"
+
+    if extent(noted) == extent(now):
+        return "it has as many rows as then, but other values in them"
+    return f"it had {extent(noted)}, now it has {extent(now).replace(' rows', '')}"
+
+
+def _day(stamp: str) -> str:
+    """A time in UTC without what is zero."""
+    return stamp.removesuffix("+00:00").removesuffix("T00:00:00")
+
+
+def generate(scenario: TradingScenario, root: Path) -> Path:
+    """Write the synthetic prices that the scenario describes."""
+    from proxima.domains.trading.data import write_synthetic
+
+    return write_synthetic(scenario.data, scenario.name, root)
+
+
+def closing(summary: Summary) -> Closing:
+    """The trials, beside what others would have made of the same prices; score 0 is chance, 1 the oracle."""
+    details: TradingSummary = summary.details
+    references, scores = details.references.splits["test"], details.score["test"]
+    beside = ""
+    for key, name in BESIDE.items():
+        if references[key] is None:
+            continue
+        beside += f"; {name} {shown(references[key]['log_return'])}"
+        score = scores.get(key)
+        if score is not None and score.iqm is not None:
+            beside += f" (score {score.iqm:.2f})"
+    return reinforcement.closing(summary, "Greedy log return on the test split", beside)
+
+
+DOMAIN = Domain(
+    name="trading",
+    scenario=TradingScenario,
+    checks=trading_faults,
+    prepare=prepare,
+    overview=reinforcement.overview,
+    closing=closing,
+    page=page,
+    details=(TradingTrial, TradingSummary),
+    backends=("trading",),
+    networks={"mlp": "proxima.nets.actor_critic:NETWORK"},
+    data=Data("Prices", generate),
+    prepare_host=reinforcement.prepare_host,
+)

@@ -1,0 +1,88 @@
+"""What a trading run says besides returns, as types: every split of every trial, beside baselines and oracles."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import with_config
+
+from proxima.run.results import STRICT, Aggregate, Number, by_name
+
+Metrics = Mapping[str, Number]
+
+
+@with_config(STRICT)
+@dataclass(frozen=True, kw_only=True)
+class SplitResult:
+    """A trial's greedy run over one split."""
+
+    agent: Metrics
+    score: Metrics
+    """By oracle: 0 is chance, 1 the oracle; null where it earned nothing."""
+    too_good: tuple[str, ...]
+
+    __getitem__ = by_name
+
+
+@with_config(STRICT)
+@dataclass(frozen=True, kw_only=True)
+class TradingTrial:
+    """What a trial made of the prices."""
+
+    splits: Mapping[str, SplitResult]
+
+    __getitem__ = by_name
+
+
+@with_config(STRICT)
+@dataclass(frozen=True, kw_only=True)
+class Chance:
+    """The log return of uniformly random targets."""
+
+    mean: float
+    low: float
+    high: float
+    runs: int
+
+    __getitem__ = by_name
+
+
+@with_config(STRICT)
+@dataclass(frozen=True, kw_only=True)
+class SplitReferences:
+    """What others made of a split; null where there is no such rule for these prices."""
+
+    buy_and_hold: Metrics | None
+    momentum: Metrics | None
+    foresight: Metrics | None
+    model: Metrics | None
+    random: Mapping[str, Chance]
+    """Its log_return."""
+
+    __getitem__ = by_name
+
+
+@with_config(STRICT)
+@dataclass(frozen=True, kw_only=True)
+class References:
+    """What others made of the same prices."""
+
+    splits: Mapping[str, SplitReferences]
+
+    __getitem__ = by_name
+
+
+@with_config(STRICT)
+@dataclass(frozen=True, kw_only=True)
+class TradingSummary:
+    """All trials on all splits."""
+
+    references: References
+    aggregate: Mapping[str, Mapping[str, Aggregate]]
+    score: Mapping[str, Mapping[str, Aggregate | None]]
+    chosen_trial: int
+    """The one that one would choose without having seen the test split."""
+    deflated_sharpe: Number
+    alarms: tuple[str, ...]
+    """Sentences about trials that are too good to be true."""
+
+    __getitem__ = by_name

@@ -1,0 +1,302 @@
+"""A stage under way: restored or begun, trained, recorded once per chunk, and saved.
+
+    <trial>/[<stage>/]metrics.jsonl     one object per chunk, at its step
+    <trial>/[<stage>/]checkpoints/      last and best
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+from proxima.core.types import PyTree
+from proxima.domains.domain import Domain, Planned, Prepared, Trainable, Trained
+from proxima.run import results
+from proxima.run.clock import Clock, note, note_chunk, timed
+from proxima.run.display import Callback, Display, View, callback_view
+from proxima.run.files import RunFiles, append_row, keep_rows_until, read_rows
+from proxima.run.results import RunInfo
+from proxima.scenario import Scenario, to_mapping
+from proxima.track.tracker import Tracker
+from proxima.train import checkpoint
+from proxima.train.convergence import Convergence
+from proxima.train.loop import Book, Observer, Progress, Report, fresh_progress, train
+from proxima.train.memory import memory_metrics
+from proxima.train.stage import Row, Stage
+
+
+@final
+class Notes:
+    """What run.json says of a run; every change is written at once."""
+
+    def __init__(self, path: Path, info: RunInfo):
+        self._path, self.info = path, info
+
+    def change(self, **changes: Any) -> None:
+        """Note the changes."""
+        self.info = dataclasses.replace(self.info, **changes)
+        results.write(self._path, self.info)
+
+
+class Run(NamedTuple):
+    """A run under way: what is fixed about it."""
+
+    scenario: Scenario
+    domain: Domain
+    prepared: Prepared
+    files: RunFiles
+    tracker: Tracker
+    display: Display
+    clock: Clock
+    notes: Notes
+    interrupted: Callable[[], bool]
+    callback: Callback | None
+
+    def folder(self, stage: str, trial: int) -> Path:
+        """Where a stage of a trial has its files."""
+        return self.files.trial(trial) / stage
+
+    def child(self, stage: str, trial: int) -> int:
+        """The number of the tracked run of a stage of a trial."""
+        names = stage_names(self.prepared)
+        return trial * len(names) + names.index(stage)
+
+
+class Ended(NamedTuple):
+    """A stage that has trained to its end."""
+
+    trained: Trained
+    states: PyTree  # as the stage left them, for measuring
+    compile_seconds: float
+    training_seconds: float
+
+
+def stage_names(prepared: Prepared) -> list[str]:
+    """The stages of a trial, in their order."""
+    return list(dict.fromkeys(planned.name for planned in prepared.stages))
+
+
+def train_planned(run: Run, planned: Planned, trainable: Trainable) -> Ended:
+    """Train the stage from where it stands to its end; an interruption is saved and raised."""
+    stage = trainable.stage
+    folders = [run.folder(planned.name, trial) for trial in planned.trials]
+    for folder in folders:
+        (folder / "plots").mkdir(parents=True, exist_ok=True)
+    states, progress = restored(run, planned, stage, folders)
+    started = time.perf_counter()
+    with timed(run.clock, "compile"):
+        states = stage.prepare(states)
+    recorder = _Recorder(run, planned, stage, folders, progress)
+    compiled = time.perf_counter() - started
+    observer = Observer(recorder.record, recorder.save, run.interrupted)
+    states, progress = train(stage, states, progress, observer)
+    recorder.note_seconds()
+    if progress.active.any():
+        if stage.exact_anywhere:
+            recorder.save(states, progress)
+        raise KeyboardInterrupt
+    trained = Trained(
+        lanes=closing_lanes(stage, states, folders),
+        books=progress.books,
+        trials=[run.files.trial(trial) for trial in planned.trials],
+        folders=folders,
+        rows=lambda lane: read_rows(folders[lane] / "metrics.jsonl"),
+        say=run.display.say,
+    )
+    return Ended(trained, states, compiled, recorder.seconds())
+
+
+def closing_lanes(stage: Stage, states: PyTree, folders: list[Path]) -> list[PyTree]:
+    """The states that are judged and exported: the last ones, or each lane's best."""
+    lanes = stage.split(states)
+    if stage.schedule.closing == "last":
+        return lanes
+    for lane, folder in enumerate(folders):
+        best = folder / "checkpoints" / checkpoint.BEST
+        if best.exists():  # a trial that broke down at its start has none
+            lanes[lane], _ = checkpoint.load(best, lanes[lane])
+    return lanes
+
+
+def restored(
+    run: Run, planned: Planned, stage: Stage, folders: list[Path]
+) -> tuple[PyTree, Progress]:
+    """The states and books of the newest checkpoint that every lane has, or fresh ones."""
+    fresh, progress = stage.init(), fresh_progress(len(stage.trials))
+    step = checkpoint.common_step(folders)
+    for folder in folders if step is None else ():
+        keep_rows_until(folder / "metrics.jsonl", -1)
+    if step is None:
+        return fresh, progress
+    lanes, books, chunks = [], [], 0
+    for folder, template in zip(folders, stage.split(fresh), strict=True):
+        state, manifest = checkpoint.load(checkpoint.at_step(folder, step), template)
+        lanes.append(state)
+        books.append(book_from_json(manifest["loop"]["book"]))
+        chunks = max(chunks, manifest["loop"]["chunks"])
+        keep_rows_until(folder / "metrics.jsonl", books[-1].steps)
+    run.display.say(f"Resuming {_where(run, planned)} at {_position(stage, step)}.")
+    if manifest["layout"] != dict(stage.layout):
+        run.display.say(
+            "Its trials lay on the devices in another way, so what follows may differ in the last "
+            "bits from what the run would have given there."
+        )
+    return stage.join(lanes), Progress(chunks, tuple(books))
+
+
+def saved(run_files: RunFiles, prepared: Prepared) -> str | None:
+    """How far the checkpoints go, in words; None: there is none."""
+    furthest = None
+    for planned in prepared.stages:
+        folders = [run_files.trial(trial) / planned.name for trial in planned.trials]
+        step = checkpoint.common_step(folders)
+        if step is not None:
+            stage = f" of {planned.name}" if planned.name else ""
+            trial = f", trial {planned.trials[0]}" if planned.name and planned.trials[0] else ""
+            furthest = f"{'update' if planned.name else 'step'} {step:,}{stage}{trial}"
+    return furthest
+
+
+@final
+class _Recorder:
+    """Writes down what happens to a stage: metrics, checkpoints, seconds, alarms."""
+
+    def __init__(
+        self, run: Run, planned: Planned, stage: Stage, folders: list[Path], progress: Progress
+    ):
+        self._run, self._planned, self._stage, self._folders = run, planned, stage, folders
+        self._key = f"{planned.name} {planned.trials[0]}".strip()
+        self._before = run.notes.info.training_seconds.get(self._key, 0.0)
+        self._started = time.perf_counter()
+        self._begun_at = View(planned.name, stage, _nothing(progress), 0.0, 0.0).fraction
+
+    def seconds(self) -> float:
+        """Of training so far, those before a resume included."""
+        return self._before + time.perf_counter() - self._started
+
+    def record(self, report: Report) -> Mapping[int, str]:
+        """A chunk's numbers to files and tracker, its states where they are to be kept; who should stop."""
+        run = self._run
+        note_chunk(run.clock, report)
+        with timed(run.clock, "save", {"checkpoint": report.save}):
+            self._write(report)
+            if report.save:
+                self.save(report.states, report.progress, report.best)
+            elif report.best:
+                self.save(report.states, report.progress, report.best, last=False)
+        for sentence in self._stage.notices():
+            run.display.say(sentence)
+        run.display.progress(
+            View(self._planned.name, self._stage, report, self.seconds(), self._begun_at)
+        )
+        if report.save:
+            self.note_seconds()
+        reasons = self._alarmed() if report.scores is not None else {}
+        view = callback_view(self._planned.name, self._planned.trials, report)
+        if run.callback is not None and run.callback(view) is False:
+            reasons = {lane: "callback" for lane in range(len(self._stage.trials))} | reasons
+        return reasons
+
+    def save(
+        self, states: PyTree, progress: Progress, best: list[int] = [], last: bool = True
+    ) -> None:
+        """A checkpoint of every lane to resume from, or (not `last`) of those at their best only.
+
+        Named by the step of the whole stage, so that all lanes, stopped ones too, share the names.
+        """
+        lanes, scenario = self._stage.split(states), self._run.scenario
+        for lane in range(len(lanes)) if last else best:
+            checkpoint.save(
+                self._folders[lane],
+                progress.steps,
+                lanes[lane],
+                {
+                    "scenario": to_mapping(scenario),
+                    "trial": self._stage.trials[lane],
+                    "stage": self._planned.name,
+                    "layout": dict(self._stage.layout),
+                    "loop": {
+                        "chunks": progress.chunks,
+                        "book": book_to_json(progress.books[lane]),
+                    },
+                },
+                keep=scenario.checkpoint.keep,
+                best=lane in best,
+                last=last,
+            )
+
+    def note_seconds(self) -> None:
+        """The time so far and the tracker's ids into run.json."""
+        run = self._run
+        seconds = {**run.notes.info.training_seconds, self._key: self.seconds()}
+        ids = run.tracker.ids()
+        known = (
+            {} if ids is None else {"mlflow_run_id": ids.parent, "mlflow_children": ids.children}
+        )
+        run.notes.change(training_seconds=seconds, time=dict(run.clock.seconds), **known)
+
+    def _write(self, report: Report) -> None:
+        memory = memory_metrics()  # of the process, so the same for every lane
+        for lane, row in enumerate(report.rows):
+            if row is None:
+                continue
+            book, trial = report.progress.books[lane], self._stage.trials[lane]
+            score = None if report.scores is None else report.scores[lane]
+            row = row | ({} if score is None else score.figures) | memory
+            if "episode/count" in row:
+                row["episode/total"] = float(book.episodes)
+            append_row(self._folders[lane] / "metrics.jsonl", {"step": book.steps} | row)
+            child = self._run.child(self._planned.name, trial)
+            self._run.tracker.log_metrics(child, book.steps, row)
+            if book.stopped == "nan":
+                self._run.display.say(_broken(trial, self._stage, book, self._folders[lane]))
+
+    def _alarmed(self) -> dict[int, str]:
+        """Says the alarms that began at this evaluation; the lanes that should stop for them."""
+        stopped = {}
+        for lane, folder in enumerate(self._folders):
+            rows = [row for row in read_rows(folder / "metrics.jsonl") if _is_evaluated(row)]
+            for alarm in self._stage.alarms(rows):
+                self._run.display.say(f"Alarm after {self._stage.unit[:-1]} {alarm.step}: {alarm.text}")
+                if self._stage.schedule.stop_on_alarm:
+                    stopped[lane] = "alarm"
+        return stopped
+
+
+def book_to_json(book: Book) -> dict[str, Any]:
+    """A book as plain JSON."""
+    return book._asdict() | {"convergence": book.convergence._asdict()}
+
+
+def book_from_json(content: Mapping[str, Any]) -> Book:
+    """The inverse of `book_to_json`."""
+    convergence = dict(content["convergence"])
+    convergence["groups"] = tuple((mean, count) for mean, count in convergence["groups"])
+    return Book(**(dict(content) | {"convergence": Convergence(**convergence)}))
+
+
+def _is_evaluated(row: Row) -> bool:
+    return any(name.startswith("eval/") for name in row)
+
+
+def _nothing(progress: Progress) -> Report:
+    return Report(progress, [], None, 0.0, 0.0, [], False, None)
+
+
+def _where(run: Run, planned: Planned) -> str:
+    if not planned.name:
+        return run.files.run_id
+    return f"trial {planned.trials[0]}, {planned.name.replace('_', ' ')},"
+
+
+def _position(stage: Stage, step: int) -> str:
+    return f"{stage.unit[:-1]} {step:,}"
+
+
+def _broken(trial: int, stage: Stage, book: Book, folder: Path) -> str:
+    return (
+        f"Trial {trial}: the loss is no longer a number after {stage.unit[:-1]} {book.nan_at_step:,}; "
+        f"the trial is stopped with its last good state, saved in {folder / 'checkpoints'}. "
+        "A lower learning_rate or max_grad_norm usually helps."
+    )
