@@ -14,7 +14,8 @@ docs/algorithms/ddpg.md. Numbers are leaves of the learner: changing one compile
 """
 
 import functools
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import Annotated, Literal, NamedTuple
 
 import equinox as eqx
@@ -26,6 +27,7 @@ from jax import Array
 
 from proxima.core.branch import when
 from proxima.core.errors import ProximaError
+from proxima.core.hyper import make_hyper
 from proxima.core.losses import absolute_error, smooth_error, value_error
 from proxima.core.normalize import Moments, add_samples, first_moments, seen
 from proxima.core.replay import Replay, add, empty, sample
@@ -96,7 +98,7 @@ class DDPGConfig:
     """Deviation of the noise on the target's actions, as a share of half the range; 0.2 in TD3."""
     target_noise_clip: Annotated[float, Gt(0)] = 0.5
     """The largest such noise, as a share of half the range."""
-    max_grad_norm: Annotated[float, Gt(0)] | None = None
+    max_grad_norm: Annotated[float, Gt(0)] | None = field(default=None, metadata={"none": math.inf})
     """Gradients longer than this are scaled down to it, the actor's and the critics' apart; null never."""
     reward_scale: Annotated[float, Gt(0)] = 1.0
     """Rewards are multiplied by this before they are learnt from."""
@@ -105,7 +107,7 @@ class DDPGConfig:
 
 
 class Hyper(NamedTuple):
-    """The numbers of DDPG, scalar arrays."""
+    """The numbers of DDPG, scalar arrays: the settings of these names."""
 
     actor_learning_rate: Array
     critic_learning_rate: Array
@@ -357,24 +359,8 @@ def ddpg(
     """The agent for the settings; the actions must have passed `check_actions`."""
     observation_space, action_space = spaces
     assert isinstance(action_space, Box)
-    hyper = Hyper(
-        actor_learning_rate=jnp.float32(config.actor_learning_rate),
-        critic_learning_rate=jnp.float32(config.critic_learning_rate),
-        gamma=jnp.float32(config.gamma),
-        tau=jnp.float32(config.tau),
-        warmup_steps=jnp.int32(config.warmup_steps),
-        exploration_noise=jnp.float32(config.exploration_noise),
-        ou_theta=jnp.float32(config.ou_theta),
-        policy_delay=jnp.int32(config.policy_delay),
-        target_noise=jnp.float32(config.target_noise),
-        target_noise_clip=jnp.float32(config.target_noise_clip),
-        max_grad_norm=jnp.float32(
-            jnp.inf if config.max_grad_norm is None else config.max_grad_norm
-        ),
-        reward_scale=jnp.float32(config.reward_scale),
-    )
     return DDPG(
-        hyper=hyper,
+        hyper=make_hyper(Hyper, config),
         network=network,
         observation_space=observation_space,
         action_space=action_space,

@@ -10,7 +10,7 @@ Left out on purpose: recurrent policies, and sharing statistics between trials. 
 is in docs/algorithms/ppo.md. Numbers are leaves of the learner: changing one compiles nothing.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal, NamedTuple
 
 import equinox as eqx
@@ -22,6 +22,7 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from proxima.core.branch import when
+from proxima.core.hyper import make_hyper
 from proxima.core.losses import (
     approximate_kl,
     clip_surrogate,
@@ -65,7 +66,7 @@ class PPOConfig:
     """Let the learning rate fall linearly to 0 over the step budget."""
     clip_epsilon: Annotated[float, Gt(0)] = 0.2
     """How far the probability ratio may leave 1 before its gradient is cut."""
-    value_clip_epsilon: Annotated[float, Gt(0)] | None = None
+    value_clip_epsilon: Annotated[float, Gt(0)] | None = field(default=None, metadata={"none": 0.0})
     """Clip the value's change per update to this range; null leaves it free."""
     gamma: Annotated[float, Interval(ge=0, le=1)] = 0.99
     """Discount factor."""
@@ -85,7 +86,7 @@ class PPOConfig:
     """Samples per gradient step; divides batch_size."""
     normalize_advantages: Literal["off", "batch", "minibatch"] = "minibatch"
     """Shift and scale the advantages to mean 0 and deviation 1, over what."""
-    target_kl: Annotated[float, Gt(0)] | None = None
+    target_kl: Annotated[float, Gt(0)] | None = field(default=None, metadata={"none": 0.0})
     """Skip the rest of an update's gradient steps once the policy has moved this far; null never."""
     normalize_observations: bool = False
     """Shift and scale observations by running statistics that belong to the policy."""
@@ -94,19 +95,19 @@ class PPOConfig:
 
 
 class Hyper(NamedTuple):
-    """The numbers of PPO, scalar arrays."""
+    """The numbers of PPO, scalar arrays: the settings of these names, and two that follow from them."""
 
     learning_rate: Array
     final_learning_rate: Array
     total_updates: Array  # over which the learning rate goes from the first to the final
-    clip: Array
-    value_clip: Array
+    clip_epsilon: Array
+    value_clip_epsilon: Array  # unused where it is null
     gamma: Array
-    lam: Array
+    gae_lambda: Array
     entropy_coef: Array
     value_coef: Array
     max_grad_norm: Array
-    target_kl: Array
+    target_kl: Array  # unused where it is null
 
 
 class Learner(NamedTuple):
@@ -296,16 +297,18 @@ class PPO(eqx.Module):
         distribution, value = net(batch.obs)
         log_prob = distribution.log_prob(batch.action)
         if self.clip_value:
-            errors = clipped_value_error(value, batch.old_value, batch.target, hyper.value_clip)
+            errors = clipped_value_error(
+                value, batch.old_value, batch.target, hyper.value_clip_epsilon
+            )
         else:
             errors = value_error(value, batch.target)
         ratio = jnp.exp(log_prob - batch.old_log_prob)
         per_element = (
-            clip_surrogate(log_prob, batch.old_log_prob, batch.advantage, hyper.clip),
+            clip_surrogate(log_prob, batch.old_log_prob, batch.advantage, hyper.clip_epsilon),
             errors,
             distribution.entropy(),
             approximate_kl(log_prob, batch.old_log_prob),
-            (jnp.abs(ratio - 1.0) > hyper.clip).astype(jnp.float32),
+            (jnp.abs(ratio - 1.0) > hyper.clip_epsilon).astype(jnp.float32),
         )
         means = jnp.stack(per_element) @ batch.weight  # one product instead of five masked means
         loss = means[0] + hyper.value_coef * means[1] - hyper.entropy_coef * means[2]
@@ -327,18 +330,11 @@ def ppo(
     whose policies have no critic.
     """
     rate = config.learning_rate
-    hyper = Hyper(
-        learning_rate=jnp.float32(rate),
+    hyper = make_hyper(
+        Hyper,
+        config,
         final_learning_rate=jnp.float32(0.0 if config.anneal_learning_rate else rate),
         total_updates=jnp.float32(total_updates or 1),
-        clip=jnp.float32(config.clip_epsilon),
-        value_clip=jnp.float32(config.value_clip_epsilon or 0.0),
-        gamma=jnp.float32(config.gamma),
-        lam=jnp.float32(config.gae_lambda),
-        entropy_coef=jnp.float32(config.entropy_coef),
-        value_coef=jnp.float32(config.value_coef),
-        max_grad_norm=jnp.float32(config.max_grad_norm),
-        target_kl=jnp.float32(config.target_kl or 0.0),
     )
     return PPO(
         hyper=hyper,
@@ -364,7 +360,13 @@ def prepare(learner: Learner, rollout: Transition, reward: Array) -> Batch:
     value, next_value = values(learner, rollout, obs)
     hyper = learner.hyper
     advantage = gae(
-        reward, value, next_value, rollout.terminated, rollout.truncated, hyper.gamma, hyper.lam
+        reward,
+        value,
+        next_value,
+        rollout.terminated,
+        rollout.truncated,
+        hyper.gamma,
+        hyper.gae_lambda,
     )
     return Batch(
         obs=obs,

@@ -15,7 +15,8 @@ priorities in the ring. What every detail is for is in docs/algorithms/spo.md. N
 learner: changing one compiles nothing.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import Annotated, Literal, NamedTuple
 
 import equinox as eqx
@@ -30,6 +31,7 @@ from proxima.core import mpo, smc
 from proxima.core.branch import when
 from proxima.core.distributions import Distribution
 from proxima.core.errors import ProximaError
+from proxima.core.hyper import make_hyper
 from proxima.core.losses import value_error
 from proxima.core.normalize import Moments, add_samples, first_moments, seen
 from proxima.core.replay import Replay, add, empty, sample
@@ -79,7 +81,7 @@ class SPOConfig:
     """Share of Dirichlet noise in the prior at the root; discrete actions only."""
     dirichlet_alpha: Annotated[float, Gt(0)] = 0.3
     """Concentration of that noise: small puts most of it on few actions."""
-    temperature: Annotated[float, Gt(0)] | None = None
+    temperature: Annotated[float, Gt(0)] | None = field(default=None, metadata={"none": 0.0})
     """A fixed temperature of the search's weights; null learns it."""
     search_in_evaluation: bool = True
     """Play by search when greedy too, the heaviest root action; else the policy's likeliest action."""
@@ -103,7 +105,7 @@ class SPOConfig:
     """Decay of the value targets' estimator: 0 one step, 1 the whole sequence."""
     value_coef: Annotated[float, Ge(0)] = 1.0
     """Weight of the value loss."""
-    max_grad_norm: Annotated[float, Gt(0)] | None = 40.0
+    max_grad_norm: Annotated[float, Gt(0)] | None = field(default=40.0, metadata={"none": math.inf})
     """Gradients longer than this are scaled down to it; null never."""
     reward_scale: Annotated[float, Gt(0)] = 1.0
     """Rewards are multiplied by this before they are searched over or learnt from."""
@@ -120,7 +122,7 @@ class SPOConfig:
 
 
 class Hyper(NamedTuple):
-    """The numbers of SPO, scalar arrays."""
+    """The numbers of SPO, scalar arrays: the settings of these names, and where the duals start."""
 
     search_gamma: Array
     search_lambda: Array
@@ -128,7 +130,7 @@ class Hyper(NamedTuple):
     ess_threshold: Array
     dirichlet_fraction: Array
     dirichlet_alpha: Array
-    fixed_temperature: Array  # 0 where it is learnt
+    temperature: Array  # unused where it is learnt
     epsilon: Array
     policy_epsilon: Array
     initial_duals: Array  # log temperature, log α
@@ -136,7 +138,7 @@ class Hyper(NamedTuple):
     dual_learning_rate: Array
     tau: Array
     gamma: Array
-    lam: Array
+    gae_lambda: Array
     value_coef: Array
     max_grad_norm: Array
     reward_scale: Array
@@ -337,7 +339,7 @@ class SPO(eqx.Module):
         rules = smc.Rules(
             gamma=hyper.search_gamma,
             lam=hyper.search_lambda,
-            temperature=learnt if self.learn_temperature else hyper.fixed_temperature,
+            temperature=learnt if self.learn_temperature else hyper.temperature,
             resample_period=hyper.resample_period,
             ess_threshold=hyper.ess_threshold,
         )
@@ -477,32 +479,9 @@ def spo(config: SPOConfig, network: NetworkConfig, env: Env, search_in_evaluatio
             "algorithm.dirichlet_fraction: Dirichlet noise is over a choice of actions, and these are "
             "continuous; set it to 0"
         )
-    hyper = Hyper(
-        search_gamma=jnp.float32(config.search_gamma),
-        search_lambda=jnp.float32(config.search_lambda),
-        resample_period=jnp.int32(config.resample_period),
-        ess_threshold=jnp.float32(config.ess_threshold),
-        dirichlet_fraction=jnp.float32(config.dirichlet_fraction),
-        dirichlet_alpha=jnp.float32(config.dirichlet_alpha),
-        fixed_temperature=jnp.float32(config.temperature or 0.0),
-        epsilon=jnp.float32(config.epsilon),
-        policy_epsilon=jnp.float32(config.policy_epsilon),
-        initial_duals=jnp.asarray(
-            [config.initial_log_temperature, config.initial_log_alpha], jnp.float32
-        ),
-        learning_rate=jnp.float32(config.learning_rate),
-        dual_learning_rate=jnp.float32(config.dual_learning_rate),
-        tau=jnp.float32(config.tau),
-        gamma=jnp.float32(config.gamma),
-        lam=jnp.float32(config.gae_lambda),
-        value_coef=jnp.float32(config.value_coef),
-        max_grad_norm=jnp.float32(
-            jnp.inf if config.max_grad_norm is None else config.max_grad_norm
-        ),
-        reward_scale=jnp.float32(config.reward_scale),
-    )
+    duals = [config.initial_log_temperature, config.initial_log_alpha]
     return SPO(
-        hyper=hyper,
+        hyper=make_hyper(Hyper, config, initial_duals=jnp.asarray(duals, jnp.float32)),
         env=env,
         network=network,
         particles=config.particles,
@@ -564,7 +543,7 @@ def prepare(batch: Kept, target: PolicyAndValue, hyper: Hyper, moments: Moments 
     next_value = target.value(seen(moments, batch.next_obs))
     reward = hyper.reward_scale * batch.reward
     endings = (batch.terminated, batch.truncated)
-    advantage = gae(reward, value, next_value, *endings, hyper.gamma, hyper.lam)
+    advantage = gae(reward, value, next_value, *endings, hyper.gamma, hyper.gae_lambda)
     mask = batch.mask.astype(jnp.float32)
     return Lesson(
         obs=obs,
