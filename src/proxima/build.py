@@ -1,20 +1,19 @@
 """The composition root: the one place where a scenario's names become the things they name."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from functools import partial
 from typing import Any, NamedTuple
 
-from proxima.algorithms.ddpg import DDPGConfig, check_actions, check_network, ddpg
-from proxima.algorithms.ppo import PPOConfig, ppo
-from proxima.algorithms.spo import SPOConfig, spo
-from proxima.core.errors import ProximaError
-from proxima.core.spaces import Box, Fields, ObservationSpace, Space, is_discrete
+from proxima.core.algorithm import Problem
+from proxima.core.network import NetworkSpec
+from proxima.core.spaces import Fields, ObservationSpace, Space
 from proxima.core.types import Agent, Env, PyTree
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.packing.config import PackingEnvConfig
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
-from proxima.nets.actor_critic import NetworkConfig, adapter_kind, shares_torso
 from proxima.scenario import Scenario
+from proxima.scenario.tree import ALGORITHMS, NETWORKS
 from proxima.train.compiled.chunk import DATA, Layout
 from proxima.train.loop import Settings
 from proxima.train.program import Evaluation, Program, Recording
@@ -70,17 +69,12 @@ def settings(scenario: Scenario) -> Settings:
 def rollout_steps(scenario: Scenario) -> int:
     """Steps of each environment per update."""
     config = scenario.algorithm
-    if isinstance(config, DDPGConfig):
-        return config.steps_per_update
-    if isinstance(config, SPOConfig):
-        return config.sequence_length
-    return config.batch_size // scenario.env.num_envs
+    return ALGORITHMS[config.name].rollout_steps(config, scenario.env.num_envs)
 
 
 def learning_begins(scenario: Scenario) -> int:
     """Environment steps before the first gradient step."""
-    config = scenario.algorithm
-    return config.warmup_steps + config.batch_size if isinstance(config, DDPGConfig) else 0
+    return ALGORITHMS[scenario.algorithm.name].learning_begins(scenario.algorithm)
 
 
 def total_updates(scenario: Scenario) -> int | None:
@@ -97,73 +91,26 @@ def _agent(
     env: Env | None = None,
 ) -> Agent:
     """The algorithm on these spaces; `env` is the compiled environment, None where it is on the host."""
-    config, (_, action_space) = scenario.algorithm, spaces
-    if isinstance(config, DDPGConfig):
-        check_actions(action_space, scenario.env.name)
-        check_network(scenario.network)
-        return ddpg(config, scenario.network, spaces, scenario.env.num_envs)
-    check_distribution(scenario.network, action_space, scenario.env.name)
-    check_normalization(scenario, *spaces)
-    if isinstance(config, SPOConfig):
-        return _spo(scenario, config, env)
-    return ppo(
-        config,
-        scenario.network,
-        spaces,
-        scenario.env.num_envs,
-        total_updates(scenario),
-        axis,
-        value_when_acting=env is not None and shares_torso(scenario.network, *spaces),
+    problem = Problem(
+        env_name=scenario.env.name,
+        backend=scenario.env.backend,
+        observation_space=spaces[0],
+        action_space=spaces[1],
+        num_envs=scenario.env.num_envs,
+        network=NetworkSpec(NETWORKS[scenario.network.kind], scenario.network),
+        total_updates=total_updates(scenario),
+        axis=axis,
+        env=env,
+        # Search steps through the prices to come: it may teach on those of training, but not play on any.
+        foresees=isinstance(scenario.env, TradingEnvConfig),
     )
-
-
-def _spo(scenario: Scenario, config: SPOConfig, env: Env | None) -> Agent:
-    if env is None:
-        raise ProximaError(
-            f"algorithm.name: spo searches copies of the environment's state, and {scenario.env.name} "
-            f"on {scenario.env.backend} has none to copy; use a compiled environment "
-            "(env.backend: gymnax) or ppo"
-        )
-    # Search steps through the prices to come: it may teach on those of training, but not play on any.
-    foresees = isinstance(scenario.env, TradingEnvConfig)
-    return spo(config, scenario.network, env, config.search_in_evaluation and not foresees)
-
-
-def check_distribution(network: NetworkConfig, space: Space, env_name: str) -> None:
-    """An error in words where the distribution does not fit the actions."""
-    kind, discrete = network.distribution, is_discrete(space)
-    if kind == "tanh_normal" and isinstance(space, Box) and not space.bounded:
-        raise ProximaError(
-            f"network.distribution: tanh_normal needs bounded actions, {env_name}'s are not; use normal"
-        )
-    if kind == "auto" or (kind == "categorical") == discrete:
-        return
-    fitting = "categorical" if discrete else "normal or tanh_normal"
-    actions = "discrete" if discrete else "continuous"
-    raise ProximaError(
-        f"network.distribution: {kind} does not fit {env_name}, whose actions are {actions}; "
-        f"use auto or {fitting}"
-    )
-
-
-def check_normalization(
-    scenario: Scenario, observation_space: ObservationSpace, action_space: Space
-) -> None:
-    """An error in words where a net takes observations as they are and they would be normalised."""
-    kind = adapter_kind(scenario.network, observation_space, action_space)
-    if kind == "dense" or not scenario.algorithm.normalize_observations:
-        return
-    raise ProximaError(
-        f"algorithm.normalize_observations: the {kind} net takes lengths and positions as they are; "
-        "set it to false, or network.adapter to dense"
-    )
+    return ALGORITHMS[scenario.algorithm.name].make(scenario.algorithm, problem)
 
 
 def _build_compiled(
     scenario: Scenario, env: Env, evaluation_env: Env | None = None, closing_env: Env | None = None
 ) -> Built:
     from proxima.train.compiled.collect import Collector
-    from proxima.train.compiled.profile import Acting
     from proxima.train.compiled.program import compiled_program
 
     layout = _layout(scenario)
@@ -171,7 +118,7 @@ def _build_compiled(
     spaces = env.observation_space, env.action_space
     agent = _agent(scenario, spaces, axis, env)
     collector = Collector(env, scenario.env.num_envs, rollout_steps(scenario), axis)
-    acting: Acting = "search" if scenario.algorithm.name == "spo" else "act"
+    acting = ALGORITHMS[scenario.algorithm.name].acting
     program = compiled_program(
         agent, collector, layout, scenario.seed, evaluation_env, closing_env, acting
     )
@@ -184,8 +131,7 @@ def _layout(scenario: Scenario) -> Layout:
     from proxima.train.devices import plan_layout
 
     config = scenario.algorithm
-    # DDPG's gradient steps are too small to share between devices: only trials are spread.
-    share = config.minibatch_size if isinstance(config, PPOConfig) else 1
+    share = ALGORITHMS[config.name].shared_samples(config)
     if isinstance(scenario.env, PackingEnvConfig) and share % len(jax.devices()) == 0:
         share *= ATTENDING  # so dear a sample is worth a device's waiting sooner
     return plan_layout(scenario.trials, scenario.env.num_envs, share, len(jax.devices()))
@@ -288,10 +234,7 @@ def describe_policy(scenario: Scenario, built: Built) -> dict[str, Any]:
         "env": scenario.env.name,
         "observation_space": describe_space(built.observation_space),
         "action_space": describe_space(built.action_space),
-        "network": {
-            "hidden": list(scenario.network.hidden),
-            "activation": scenario.network.activation,
-        },
+        "network": asdict(scenario.network),
         "normalize_observations": scenario.algorithm.normalize_observations,
     }
 

@@ -10,8 +10,10 @@ Left out on purpose: recurrent policies, and sharing statistics between trials. 
 is in docs/algorithms/ppo.md. Numbers are leaves of the learner: changing one compiles nothing.
 """
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,7 +23,9 @@ from annotated_types import Ge, Gt, Interval
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
+from proxima.core.algorithm import Algorithm, Panel, Problem
 from proxima.core.branch import when
+from proxima.core.faults import Fault, KeyPath
 from proxima.core.hyper import make_hyper
 from proxima.core.losses import (
     approximate_kl,
@@ -30,6 +34,7 @@ from proxima.core.losses import (
     explained_variance,
     value_error,
 )
+from proxima.core.network import NetworkSpec, PolicyAndValue
 from proxima.core.normalize import Moments, add_samples, first_moments, seen
 from proxima.core.parallel import mean_over, standardize, sum_over
 from proxima.core.returns import discounted_sums, gae
@@ -37,7 +42,7 @@ from proxima.core.shuffle import permutations
 from proxima.core.spaces import Box, ObservationSpace, Space, flat_size, zeros
 from proxima.core.trees import pack_rows
 from proxima.core.types import PerEnv, PyTree, Transition, View
-from proxima.nets.actor_critic import NetworkConfig, PolicyAndValue, actor_critic
+from proxima.nets.network import check_network
 
 # The means of a gradient step, in the order in which they travel as one vector.
 METRICS = (
@@ -152,7 +157,7 @@ class PPO(eqx.Module):
     """The agent: static sizes and switches, and the numbers a fresh learner starts with."""
 
     hyper: Hyper
-    network: NetworkConfig = eqx.field(static=True)
+    network: NetworkSpec = eqx.field(static=True)
     observation_space: ObservationSpace = eqx.field(static=True)
     action_space: Space = eqx.field(static=True)
     num_envs: int = eqx.field(static=True)
@@ -168,7 +173,7 @@ class PPO(eqx.Module):
 
     def init(self, key: Array) -> Learner:
         """A fresh learner."""
-        net = actor_critic(key, self.network, self.observation_space, self.action_space)
+        net = self.network.make(key, self.observation_space, self.action_space)
         sample = zeros(self.observation_space)
         return Learner(
             net=net,
@@ -203,7 +208,9 @@ class PPO(eqx.Module):
 
     def policy(self, learner: Learner) -> Policy:
         """The learner's policy, to be handed to `exploit` in its stead."""
-        net = eqx.tree_at(lambda net: net.critic, learner.net, None)
+        net = eqx.tree_at(
+            lambda net: net.critic, learner.net, None, is_leaf=lambda part: part is None
+        )
         return Policy(net, learner.obs_moments)
 
     def update(
@@ -315,33 +322,21 @@ class PPO(eqx.Module):
         return loss, jnp.concatenate([loss[None], means])
 
 
-def ppo(
-    config: PPOConfig,
-    network: NetworkConfig,
-    spaces: tuple[ObservationSpace, Space],
-    num_envs: int,
-    total_updates: int | None,
-    axis: str | None = None,
-    value_when_acting: bool = False,
-) -> PPO:
-    """The agent for the settings; `total_updates` is the budget an annealed learning rate ends with.
-
-    Values come with the actions where the net computes most of both at once; never on host environments,
-    whose policies have no critic.
-    """
-    rate = config.learning_rate
-    hyper = make_hyper(
-        Hyper,
-        config,
-        final_learning_rate=jnp.float32(0.0 if config.anneal_learning_rate else rate),
-        total_updates=jnp.float32(total_updates or 1),
-    )
+def ppo(config: PPOConfig, problem: Problem) -> PPO:
+    """The agent for the settings, or an error in words where the net does not fit the problem."""
+    check_network(problem, config.normalize_observations)
+    final_rate = 0.0 if config.anneal_learning_rate else config.learning_rate
     return PPO(
-        hyper=hyper,
-        network=network,
-        observation_space=spaces[0],
-        action_space=spaces[1],
-        num_envs=num_envs,
+        hyper=make_hyper(
+            Hyper,
+            config,
+            final_learning_rate=jnp.float32(final_rate),
+            total_updates=jnp.float32(problem.total_updates or 1),
+        ),
+        network=problem.network,
+        observation_space=problem.observation_space,
+        action_space=problem.action_space,
+        num_envs=problem.num_envs,
         epochs=config.epochs_per_update,
         minibatches=config.batch_size // config.minibatch_size,
         normalize_advantages=config.normalize_advantages,
@@ -349,8 +344,9 @@ def ppo(
         stop_on_kl=config.target_kl is not None,
         normalize_observations=config.normalize_observations,
         normalize_rewards=config.normalize_rewards,
-        value_when_acting=value_when_acting,
-        axis=axis,
+        # On host environments the policies that act have no critic.
+        value_when_acting=problem.env is not None and problem.network.shares_torso,
+        axis=problem.axis,
     )
 
 
@@ -412,3 +408,47 @@ def weigh(batch: Batch, normalize_advantages: bool, axis: str | None) -> Batch:
 
 def _adam() -> optax.GradientTransformation:
     return optax.scale_by_adam(eps=ADAM_EPS)
+
+
+def checks(scenario: Any) -> Iterator[Fault]:
+    """Batches that cannot be divided as the settings say, and minibatches too small to normalise over."""
+    config: PPOConfig = scenario.algorithm
+    size = config.batch_size
+    parts: dict[KeyPath, int] = {
+        ("env", "num_envs"): scenario.env.num_envs,
+        ("algorithm", "minibatch_size"): config.minibatch_size,
+    }
+    step = math.lcm(*parts.values())
+    below = size // step * step
+    nearest = " or ".join(str(value) for value in (below, below + step) if value)
+    for path, part in parts.items():
+        if size % part:
+            name = ".".join(map(str, path))
+            yield Fault(
+                (("algorithm", "batch_size"), path),
+                f"{size} is not a multiple of {name} ({part}); nearest that work: {nearest}",
+            )
+    if config.minibatch_size == 1 and config.normalize_advantages == "minibatch":
+        yield Fault(
+            (("algorithm", "minibatch_size"), ("algorithm", "normalize_advantages")),
+            "1 leaves nothing to normalize advantages over; take at least 2, or set "
+            "algorithm.normalize_advantages to batch or off",
+        )
+
+
+ALGORITHM = Algorithm(
+    config=PPOConfig,
+    make=ppo,
+    rollout_steps=lambda config, num_envs: config.batch_size // num_envs,
+    checks=checks,
+    panels=(
+        Panel("loss/policy", "policy loss"),
+        Panel("loss/value", "value loss"),
+        Panel("train/entropy", "entropy (nats)"),
+        Panel("train/approx_kl", "approximate KL (nats)"),
+        Panel("train/clip_fraction", "clipped share"),
+        Panel("train/explained_variance", "explained variance"),
+        Panel("train/grad_norm", "gradient norm"),
+    ),
+    shared_samples=lambda config: config.minibatch_size,
+)

@@ -1,15 +1,10 @@
 """What is wrong with settings that are each right alone: checks over several of them."""
 
-import math
 from collections.abc import Callable, Iterator
 
-from proxima.algorithms.ddpg import DDPGConfig
-from proxima.algorithms.ppo import PPOConfig
-from proxima.algorithms.spo import SPOConfig
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.trading.config import TradingEnvConfig
-from proxima.scenario.tree import Problem, Scenario, dotted
-from proxima.scenario.words import either
+from proxima.scenario.tree import ALGORITHMS, NETWORKS, Problem, Scenario
 from proxima.yaml import shown
 
 
@@ -20,22 +15,14 @@ def _name_problems(scenario: Scenario) -> Iterator[Problem]:
         yield Problem((("name",),), f"{shown(name)} is not allowed: it {told}")
 
 
-def _batch_problems(scenario: Scenario) -> Iterator[Problem]:
-    config = scenario.algorithm
-    if not isinstance(config, PPOConfig):
-        return
-    batch_path, size = ("algorithm", "batch_size"), config.batch_size
-    parts = {
-        ("env", "num_envs"): scenario.env.num_envs,
-        ("algorithm", "minibatch_size"): config.minibatch_size,
-    }
-    step = math.lcm(*parts.values())
-    below = size // step * step
-    nearest = either([str(value) for value in (below, below + step) if value])
-    for path, part in parts.items():
-        if size % part:
-            told = f"{size} is not a multiple of {dotted(path)} ({part})"
-            yield Problem((batch_path, path), f"{told}; nearest that work: {nearest}")
+def _algorithm_problems(scenario: Scenario) -> Iterator[Problem]:
+    for fault in ALGORITHMS[scenario.algorithm.name].checks(scenario):
+        yield Problem(*fault)
+
+
+def _network_problems(scenario: Scenario) -> Iterator[Problem]:
+    for fault in NETWORKS[scenario.network.kind].checks(scenario):
+        yield Problem(*fault)
 
 
 def _budget_problems(scenario: Scenario) -> Iterator[Problem]:
@@ -43,46 +30,6 @@ def _budget_problems(scenario: Scenario) -> Iterator[Problem]:
         paths = (("training", "max_steps"), ("training", "max_episodes"))
         told = "null, and training.max_episodes is null too: training would never end; set one"
         yield Problem(paths, told)
-
-
-def _normalization_problems(scenario: Scenario) -> Iterator[Problem]:
-    config = scenario.algorithm
-    if not isinstance(config, PPOConfig):
-        return
-    if config.minibatch_size == 1 and config.normalize_advantages == "minibatch":
-        paths = (("algorithm", "minibatch_size"), ("algorithm", "normalize_advantages"))
-        told = "1 leaves nothing to normalize advantages over; take at least 2, or set "
-        yield Problem(paths, told + "algorithm.normalize_advantages to batch or off")
-
-
-def _replay_problems(scenario: Scenario) -> Iterator[Problem]:
-    config = scenario.algorithm
-    if isinstance(config, DDPGConfig) and config.buffer_size < config.batch_size:
-        paths = (("algorithm", "buffer_size"), ("algorithm", "batch_size"))
-        told = f"{config.buffer_size} cannot fill a batch of algorithm.batch_size "
-        yield Problem(paths, told + f"({config.batch_size}); take at least as many")
-
-
-def _sequence_problems(scenario: Scenario) -> Iterator[Problem]:
-    config = scenario.algorithm
-    if not isinstance(config, SPOConfig):
-        return
-    length, batch = config.sequence_length, config.batch_size
-    if config.buffer_size < batch * length:
-        sizes = (("buffer_size",), ("batch_size",), ("sequence_length",))
-        paths = tuple(("algorithm", *key) for key in sizes)
-        told = f"{config.buffer_size} steps cannot fill a batch of algorithm.batch_size ({batch}) "
-        told += f"sequences of algorithm.sequence_length ({length}) steps"
-        yield Problem(paths, f"{told}; take at least {batch * length}")
-    if config.buffer_size < scenario.env.num_envs * length:
-        paths = (
-            ("algorithm", "buffer_size"),
-            ("env", "num_envs"),
-            ("algorithm", "sequence_length"),
-        )
-        told = f"{config.buffer_size} steps cannot hold one update: env.num_envs "
-        told += f"({scenario.env.num_envs}) sequences of algorithm.sequence_length ({length}) steps"
-        yield Problem(paths, f"{told}; take at least {scenario.env.num_envs * length}")
 
 
 def _data_problems(scenario: Scenario) -> Iterator[Problem]:
@@ -150,25 +97,13 @@ def _endpoint_problems(scenario: Scenario) -> Iterator[Problem]:
         yield Problem((("telemetry", "otlp_endpoint"),), told)
 
 
-def _attention_problems(scenario: Scenario) -> Iterator[Problem]:
-    attention = scenario.network.attention
-    if attention.width % attention.heads:
-        paths = (("network", "attention", "width"), ("network", "attention", "heads"))
-        told = f"{attention.width} is not a multiple of network.attention.heads ({attention.heads})"
-        nearest = attention.heads * max(1, round(attention.width / attention.heads))
-        yield Problem(paths, f"{told}; take {nearest}, say")
-
-
 FIELD_CHECKS: tuple[Callable[[Scenario], Iterator[Problem]], ...] = (
     _name_problems,
-    _batch_problems,
+    _algorithm_problems,
     _budget_problems,
-    _normalization_problems,
-    _replay_problems,
-    _sequence_problems,
     _data_problems,
     _position_problems,
     _pool_problems,
     _endpoint_problems,
-    _attention_problems,
+    _network_problems,
 )

@@ -198,7 +198,7 @@ def _resolve(
 
 def _sections_of(domain: Any) -> set[str]:
     """The sections that are always there."""
-    shape: dict[str, Any] = {"env": {}, "algorithm": {}, "domain": domain}
+    shape: dict[str, Any] = {"env": {}, "network": {}, "algorithm": {}, "domain": domain}
     return {key for key in section_keys(shape) if key and "." not in key}
 
 

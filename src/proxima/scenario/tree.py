@@ -7,14 +7,19 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hi
 from annotated_types import Ge, Interval
 from pydantic import Discriminator, with_config
 
+from proxima.algorithms import ddpg, ppo, spo
 from proxima.algorithms.ddpg import DDPGConfig
 from proxima.algorithms.ppo import PPOConfig
 from proxima.algorithms.spo import SPOConfig
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.language.scenario import DOMAIN, OPTIONAL, TYPE_RULES, LanguageScenario
+from proxima.domains.packing import attention, grid
+from proxima.domains.packing.attention import AttentionConfig
 from proxima.domains.packing.config import PackingEnvConfig
+from proxima.domains.packing.grid import GridConfig
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
-from proxima.nets.actor_critic import NetworkConfig
+from proxima.nets import actor_critic
+from proxima.nets.actor_critic import MLPConfig
 from proxima.track.telemetry import TelemetryConfig
 from proxima.track.tracker import TrackingConfig
 from proxima.train.checkpoint import CheckpointConfig
@@ -23,6 +28,8 @@ from proxima.train.evaluate import EvaluationConfig
 from proxima.train.loop import TrainingConfig
 
 KeyPath = tuple[str | int, ...]
+ALGORITHMS = {"ppo": ppo.ALGORITHM, "ddpg": ddpg.ALGORITHM, "spo": spo.ALGORITHM}
+NETWORKS = {"mlp": actor_critic.NETWORK, "attention": attention.NETWORK, "grid": grid.NETWORK}
 
 
 @with_config(TYPE_RULES)  # holds for the sections too: they bring no rules of their own
@@ -46,7 +53,9 @@ class Scenario:
         field(default_factory=EnvConfig)
     )
     """The environment."""
-    network: NetworkConfig = field(default_factory=NetworkConfig)
+    network: Annotated[MLPConfig | AttentionConfig | GridConfig, Discriminator("kind")] = field(
+        default_factory=MLPConfig
+    )
     """The nets."""
     algorithm: Annotated[PPOConfig | DDPGConfig | SPOConfig, Discriminator("name")] = field(
         default_factory=PPOConfig
@@ -84,7 +93,8 @@ CHOICES = {
             "jumanji": PackingEnvConfig,
         },
     ),
-    "algorithm": Choice("name", {"ppo": PPOConfig, "ddpg": DDPGConfig, "spo": SPOConfig}),
+    "network": Choice("kind", {kind: network.config for kind, network in NETWORKS.items()}),
+    "algorithm": Choice("name", {name: each.config for name, each in ALGORITHMS.items()}),
 }
 
 
