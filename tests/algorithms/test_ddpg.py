@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 from probes import ACTION, BOTH, CONSTANT, DELAYED, FROM_OBS, TRUNCATED, continuous
+from problems import problem_of, spec
 
 from proxima.algorithms.ddpg import (
     DDPGConfig,
@@ -20,17 +21,19 @@ from proxima.algorithms.ddpg import (
     soft_update,
 )
 from proxima.core.errors import ProximaError
+from proxima.core.network import NetworkSpec
 from proxima.core.seeds import first_keys
 from proxima.core.spaces import Discrete, box
 from proxima.core.trees import pack_rows
 from proxima.core.types import TrainState, View
-from proxima.nets.actor_critic import NetworkConfig
+from proxima.nets.actor_critic import MLPConfig
+from proxima.nets.network import CustomConfig, network_of
 from proxima.train import checkpoint
 from proxima.train.compiled.chunk import run_updates, split_streams
 from proxima.train.compiled.collect import Collector
 
 ENVS = 4
-NETWORK = NetworkConfig(hidden=(16, 16), activation="relu")
+NETWORK = MLPConfig(hidden=(16, 16), activation="relu")
 CONFIG = DDPGConfig(
     name="ddpg",
     gamma=0.9,
@@ -45,7 +48,8 @@ both_algorithms = pytest.mark.parametrize("config", [CONFIG, TD3], ids=["ddpg", 
 
 
 def make(env, config=CONFIG):
-    agent = ddpg(config, NETWORK, (env.observation_space, env.action_space), ENVS)
+    spaces = env.observation_space, env.action_space
+    agent = ddpg(config, problem_of(spaces, ENVS, NETWORK))
     return agent, Collector(env, ENVS, config.steps_per_update)
 
 
@@ -147,7 +151,7 @@ OBS = box(-1.0, 1.0, (3,))
 
 
 def wide_agent(config):
-    return ddpg(config, NETWORK, (OBS, WIDE), ENVS)
+    return ddpg(config, problem_of((OBS, WIDE), ENVS, NETWORK))
 
 
 def random_batch(seed=0, count=6):
@@ -462,9 +466,9 @@ def test_nothing_is_learnt_from_fewer_samples_than_a_batch():
 
 
 def test_gradient_steps_follow_the_steps_collected_unless_told():
-    spaces = (OBS, WIDE)
-    assert ddpg(replace(CONFIG, steps_per_update=3), NETWORK, spaces, 5).gradient_steps == 15
-    assert ddpg(replace(CONFIG, gradient_steps=2), NETWORK, spaces, 5).gradient_steps == 2
+    problem = problem_of((OBS, WIDE), 5)
+    assert ddpg(replace(CONFIG, steps_per_update=3), problem).gradient_steps == 15
+    assert ddpg(replace(CONFIG, gradient_steps=2), problem).gradient_steps == 2
 
 
 def test_trials_side_by_side_begin_each_when_its_own_warm_up_is_over():
@@ -623,7 +627,7 @@ def test_statistics_belong_to_the_policy_and_the_buffer_stays_raw():
 
 
 def test_actions_that_ddpg_cannot_choose_are_refused_in_words():
-    check_actions(WIDE, "Pendulum-v1")
+    assert check_actions(WIDE, "Pendulum-v1") is WIDE
     with pytest.raises(
         ProximaError, match=r"algorithm\.name: ddpg needs continuous .*CartPole.*ppo"
     ):
@@ -633,8 +637,11 @@ def test_actions_that_ddpg_cannot_choose_are_refused_in_words():
 
 
 def test_nets_that_ddpg_cannot_use_are_refused_in_words():
-    check_network(NETWORK)
+    assert check_network(spec(NETWORK)) is NETWORK
     with pytest.raises(ProximaError, match=r"network\.shared_trunk: .*set it to false"):
-        check_network(replace(NETWORK, shared_trunk=True))
+        check_network(spec(replace(NETWORK, shared_trunk=True)))
     with pytest.raises(ProximaError, match=r"network\.distribution: .*leave it at auto"):
-        check_network(replace(NETWORK, distribution="tanh_normal"))
+        check_network(spec(replace(NETWORK, distribution="tanh_normal")))
+    other = NetworkSpec(network_of(lambda key, *spaces: None), CustomConfig(kind="mine:net"))
+    with pytest.raises(ProximaError, match=r"network\.kind: .*not mine:net nets; set it to mlp"):
+        check_network(other)

@@ -8,23 +8,25 @@ import numpy as np
 import optax
 import pytest
 from probes import ACTION, BOTH, CONSTANT, CONTINUOUS, DELAYED, FROM_OBS, TRUNCATED
+from problems import problem_of
 
 from proxima.algorithms.ppo import Acted, PPOConfig, ppo, prepare, values
 from proxima.core.seeds import first_keys
 from proxima.core.types import PerEnv, TrainState, View
-from proxima.nets.actor_critic import NetworkConfig
+from proxima.nets.actor_critic import MLPConfig
 from proxima.train.compiled.chunk import run_updates, split_streams
 from proxima.train.compiled.collect import Collector
 
 CONFIG = PPOConfig(
     learning_rate=5e-3, batch_size=128, minibatch_size=32, epochs_per_update=4, gamma=0.9
 )
-NETWORK = NetworkConfig(hidden=(16, 16))
+NETWORK = MLPConfig(hidden=(16, 16))
 ENVS = 8
 
 
 def make(env, config=CONFIG, network=NETWORK):
-    agent = ppo(config, network, (env.observation_space, env.action_space), ENVS, 100)
+    spaces = env.observation_space, env.action_space
+    agent = ppo(config, problem_of(spaces, ENVS, network, total_updates=100))
     return agent, Collector(env, ENVS, config.batch_size // ENVS)
 
 
@@ -180,7 +182,8 @@ def test_masked_rows_teach_nothing():
 def test_values_said_when_acting_are_those_of_the_whole_rollout(env):
     network = replace(NETWORK, shared_trunk=True)
     spaces = env.observation_space, env.action_space
-    agents = [ppo(CONFIG, network, spaces, ENVS, 100, value_when_acting=x) for x in (True, False)]
+    problem = problem_of(spaces, ENVS, network, total_updates=100)
+    agents = [ppo(CONFIG, problem._replace(env=compiled)) for compiled in (env, None)]
     collector = Collector(env, ENVS, 16)
     found = []
     for agent in agents:
@@ -188,6 +191,7 @@ def test_values_said_when_acting_are_those_of_the_whole_rollout(env):
         use = split_streams(state.key)[1]
         _, rollout, _ = collector(agent, state.learner, state.actors, use)
         assert (rollout.aux.value is None) != agent.value_when_acting
+        assert agent.value_when_acting == (agent is agents[0])
         both = jax.jit(values)(state.learner, rollout, rollout.obs)
         # After a termination nobody asks what follows.
         found.append((both[0], jnp.where(rollout.terminated, 0.0, both[1])))

@@ -9,21 +9,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from probes import ACTION, BOTH, CONSTANT, DELAYED, FROM_OBS, TRUNCATED, continuous
+from problems import problem_of
 
 from proxima.algorithms.spo import SPOConfig, fingerprint, kept_of, pack_sequences, prepare, spo
-from proxima.build import _spo
+from proxima.build import _agent
 from proxima.core import mpo
 from proxima.core.errors import ProximaError
 from proxima.core.seeds import first_keys
 from proxima.core.spaces import ACTION_MASK, Discrete, MultiDiscrete, Space, box, fields, mask_space
 from proxima.core.types import Step, TrainState, View
-from proxima.nets.actor_critic import NetworkConfig
+from proxima.nets.actor_critic import MLPConfig
 from proxima.scenario import load
 from proxima.train.compiled.chunk import run_updates, split_streams
 from proxima.train.compiled.collect import Collector
 
 ENVS = 4
-NETWORK = NetworkConfig(hidden=(16, 16))
+NETWORK = MLPConfig(hidden=(16, 16))
 CONFIG = SPOConfig(
     name="spo",
     particles=8,
@@ -50,8 +51,12 @@ exploit = jax.jit(lambda agent, *arguments: agent.exploit(*arguments))
 update = jax.jit(lambda agent, *arguments: agent.update(*arguments))
 
 
+def problem(env, envs=ENVS):
+    return problem_of((env.observation_space, env.action_space), envs, NETWORK, env=env)
+
+
 def make(env, config=CONFIG, envs=ENVS):
-    return spo(config, NETWORK, env, True), Collector(env, envs, config.sequence_length)
+    return spo(config, problem(env, envs)), Collector(env, envs, config.sequence_length)
 
 
 def start(agent, collector, seed=0):
@@ -450,8 +455,13 @@ def test_dirichlet_noise_on_continuous_actions_is_refused():
         make(continuous(BOTH), replace(CONFIG, dirichlet_fraction=0.1))
 
 
+def test_environments_on_the_host_are_refused():
+    with pytest.raises(ProximaError, match=r"algorithm\.name: spo .*Probe-v0 on probe has none"):
+        spo(CONFIG, problem(BOTH)._replace(env=None))
+
+
 def test_without_search_in_evaluation_only_the_policy_plays():
-    agent = spo(CONFIG, NETWORK, BOTH, False)
+    agent = spo(replace(CONFIG, search_in_evaluation=False), problem(BOTH))
     learner = init(agent, jax.random.key(0))
     env_state, obs = jax.vmap(agent.env.reset)(jax.random.split(jax.random.key(1), 64))
     view = View(obs, env_state)
@@ -468,5 +478,7 @@ def test_trading_is_not_played_with_knowledge_of_the_prices_to_come():
     settings = ["algorithm.name=spo"]
     trading, control = load("sine_wave", settings), load("cartpole", settings)
     assert isinstance(trading.algorithm, SPOConfig) and trading.algorithm.search_in_evaluation
-    assert not _spo(trading, trading.algorithm, BOTH).search_in_evaluation
-    assert _spo(control, control.algorithm, BOTH).search_in_evaluation
+    spaces = BOTH.observation_space, BOTH.action_space
+    assert not _agent(trading, spaces, env=BOTH).search_in_evaluation
+    assert _agent(control, spaces, env=BOTH).search_in_evaluation
+    assert not spo(CONFIG, problem(BOTH)._replace(foresees=True)).search_in_evaluation

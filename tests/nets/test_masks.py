@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from probes import MaskedProbe
+from problems import problem_of
 
 from proxima.algorithms.ppo import PPOConfig, ppo
 from proxima.build import Built, policy_function
@@ -21,7 +22,7 @@ from proxima.core.spaces import (
 )
 from proxima.core.trees import pack_rows
 from proxima.core.types import View
-from proxima.nets.actor_critic import NetworkConfig, actor_critic
+from proxima.nets.actor_critic import MLPConfig, actor_critic, check_spaces
 from proxima.nets.observations import Dense
 from proxima.track.registry import export_policy, load_exported
 from proxima.train import checkpoint
@@ -43,7 +44,7 @@ KINDS = pytest.mark.parametrize("env", [MaskedProbe(), MaskedProbe(parts=2)], id
 
 def program_of(env, config=CONFIG):
     spaces = env.observation_space, env.action_space
-    agent = ppo(config, NetworkConfig(hidden=(16,)), spaces, ENVS, 100)
+    agent = ppo(config, problem_of(spaces, ENVS, MLPConfig(hidden=(16,)), total_updates=100))
     collector = Collector(env, ENVS, config.batch_size // ENVS)
     return agent, compiled_program(agent, collector, Layout(1, 1), 0)
 
@@ -126,7 +127,7 @@ def test_a_rule_plays_the_evaluation_episodes():
     np.testing.assert_array_equal(evaluation.lengths, np.full((1, 5), 4.0))
 
 
-def test_the_dense_adapter_lays_fields_side_by_side_and_leaves_the_mask_out():
+def test_an_mlp_lays_fields_side_by_side_and_leaves_the_mask_out():
     space = MaskedProbe().observation_space
     obs = zeros(space, (5, 7))
     obs["flag"][...] = [True, False]
@@ -159,7 +160,7 @@ def test_packing_a_named_observation_into_rows_and_back_is_exact():
 @KINDS
 def test_a_net_gives_masked_logits_no_gradient(env):
     net = actor_critic(
-        jax.random.key(0), NetworkConfig(hidden=(8,)), env.observation_space, env.action_space
+        jax.random.key(0), MLPConfig(hidden=(8,)), env.observation_space, env.action_space
     )
     _, obs = jax.vmap(env.reset)(jax.random.split(jax.random.key(1), 64))
     mask = action_mask(obs)
@@ -173,10 +174,10 @@ def test_a_net_gives_masked_logits_no_gradient(env):
     assert (slope[:, 2] == 0).all() and np.isfinite(slope).all() and (slope[:, 0] != 0).all()
 
 
-def test_a_mask_alone_fits_no_adapter():
+def test_a_mask_alone_fits_no_net():
     space = fields({"action_mask": mask_space(Discrete(3))})
     with pytest.raises(ProximaError, match="nothing but an action mask"):
-        actor_critic(jax.random.key(0), NetworkConfig(), space, Discrete(3))
+        check_spaces(MLPConfig(), space, Discrete(3), "Blind-v0")
 
 
 def test_a_space_of_fields_is_hashable_and_sorted_like_a_dict():

@@ -83,17 +83,17 @@ MISTAKES = {
         ["--scenario", "cartpole", "--set", "network.distribution=normal"],
         ["network.distribution", "discrete", "categorical"],
     ),
-    "an adapter that does not fit": (
-        ["--scenario", "cartpole", "--set", "network.adapter=binpack"],
-        ["network.adapter", "ems", "items", "auto or dense"],
+    "a net that does not fit": (
+        ["--scenario", "cartpole", "--set", "network.kind=attention"],
+        ["network.kind", "ems", "items", "use mlp"],
     ),
     "positions that would be normalised": (
         ["--scenario", "maze_ppo", "--set", "algorithm.normalize_observations=true"],
-        ["algorithm.normalize_observations", "grid", "network.adapter to dense"],
+        ["algorithm.normalize_observations", "grid", "network.kind to mlp"],
     ),
     "heads that do not divide the width": (
-        ["--scenario", "binpack_ppo", "--set", "network.attention.width=30"],
-        ["network.attention.width", "30", "network.attention.heads (4)", "take 32"],
+        ["--scenario", "binpack_ppo", "--set", "network.width=30"],
+        ["network.width", "30", "network.heads (4)", "take 32"],
     ),
     "search where nothing can be copied": (
         ["--scenario", "cartpole_host", "--set", "algorithm.name=spo"],

@@ -10,7 +10,7 @@ from scenario_files import SCENARIO_KEYS, file_message, message, write
 from proxima.algorithms.ppo import PPOConfig
 from proxima.algorithms.spo import SPOConfig
 from proxima.domains.control.config import EnvConfig
-from proxima.nets.actor_critic import NetworkConfig
+from proxima.nets.actor_critic import MLPConfig
 from proxima.scenario import (
     Scenario,
     describe,
@@ -249,7 +249,7 @@ def test_dump_keeps_the_order_of_the_fields():
 
 
 def test_mapping_is_plain_and_independent():
-    scenario = Scenario(network=NetworkConfig(hidden=(8,)), env=EnvConfig(params={"a": 1}))
+    scenario = Scenario(network=MLPConfig(hidden=(8,)), env=EnvConfig(params={"a": 1}))
     mapping = to_mapping(scenario)
     assert mapping["network"]["hidden"] == [8]
     mapping["env"]["params"]["a"] = 2

@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import known_envs  # noqa: F401, registers them
 import numpy as np
+from problems import problem_of
 
 from proxima.algorithms.ppo import PPOConfig, ppo
 from proxima.domains.control import gymnasium as adapter
 from proxima.domains.control.config import EnvConfig
-from proxima.nets.actor_critic import NetworkConfig
 from proxima.train.host import program as host
 
 MODES = ("same_step", "next_step", "disabled")
@@ -62,7 +62,7 @@ def make(
     algorithm = PPOConfig(
         batch_size=NUM_ENVS * STEPS, minibatch_size=16, epochs_per_update=2, **settings
     )
-    agent = ppo(algorithm, NetworkConfig(hidden=(8,)), adapter.spaces(config), NUM_ENVS, None, None)
+    agent = ppo(algorithm, problem_of(adapter.spaces(config), NUM_ENVS))
     spies = []
 
     def make_pool(num_envs, render):

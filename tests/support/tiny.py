@@ -21,10 +21,11 @@ from proxima.scenario import Scenario, load
 os.environ.setdefault("NPROC", "1")
 jax.devices()
 
+HIDDEN = "network.hidden=[8]"
 SMALL = (
     "trials=1",
     "env.num_envs=4",
-    "network.hidden=[8]",
+    HIDDEN,
     "training.max_steps=2000",
     "training.updates_per_chunk=1",
     "evaluation.eval_frequency=50",
@@ -92,7 +93,13 @@ def tiny(output: Path, *settings: str, name: str = "cartpole") -> Scenario:
 def budget(name: str) -> tuple[str, ...]:
     """Settings that make a shipped scenario small, whichever its algorithm, and its data if it has any."""
     scenario = load(name)
-    return (*SMALL, *SIZES[scenario.algorithm.name], *([ROWS] if scenario.data else []))
+    small = SMALL if hasattr(scenario.network, "hidden") else without_hidden(SMALL)
+    return (*small, *SIZES[scenario.algorithm.name], *([ROWS] if scenario.data else []))
+
+
+def without_hidden(settings: Sequence[str]) -> tuple[str, ...]:
+    """The settings for a net that has no hidden layers to be made small."""
+    return tuple(setting for setting in settings if setting != HIDDEN)
 
 
 def flags(*settings: str) -> list[str]:

@@ -14,13 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from checkpoints import MANIFEST, assert_identical, save, small_state
+from problems import problem_of
 
 from proxima.algorithms.ppo import PPOConfig, ppo
 from proxima.core.seeds import first_keys
 from proxima.core.types import Streams, TrainState
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.control.gymnax import make
-from proxima.nets.actor_critic import NetworkConfig
 from proxima.train import atomic, checkpoint
 from proxima.train.compiled.chunk import update_step
 from proxima.train.compiled.collect import Collector
@@ -42,7 +42,7 @@ def trained():
     )
     env = make(EnvConfig(name="CartPole-v1"))
     spaces = (env.observation_space, env.action_space)
-    agent = ppo(config, NetworkConfig(hidden=(8,)), spaces, ENVS, 10)
+    agent = ppo(config, problem_of(spaces, ENVS, total_updates=10))
     collector = Collector(env, ENVS, 8)
 
     def init(seed):

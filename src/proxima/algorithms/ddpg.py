@@ -14,8 +14,10 @@ docs/algorithms/ddpg.md. Numbers are leaves of the learner: changing one compile
 """
 
 import functools
-from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -24,16 +26,20 @@ import optax
 from annotated_types import Ge, Gt, Interval
 from jax import Array
 
+from proxima.core.algorithm import Algorithm, Panel, Problem
 from proxima.core.branch import when
 from proxima.core.errors import ProximaError
+from proxima.core.faults import Fault
+from proxima.core.hyper import make_hyper
 from proxima.core.losses import absolute_error, smooth_error, value_error
+from proxima.core.network import NetworkSpec
 from proxima.core.normalize import Moments, add_samples, first_moments, seen
 from proxima.core.replay import Replay, add, empty, sample
 from proxima.core.returns import td_target
 from proxima.core.spaces import Box, ObservationSpace, Space, flat_size, zeros
 from proxima.core.trees import pack_rows, select
 from proxima.core.types import PerEnv, PyTree, Transition, View
-from proxima.nets.actor_critic import NetworkConfig
+from proxima.nets.actor_critic import MLPConfig
 from proxima.nets.deterministic import (
     DeterministicActor,
     QEnsemble,
@@ -96,7 +102,7 @@ class DDPGConfig:
     """Deviation of the noise on the target's actions, as a share of half the range; 0.2 in TD3."""
     target_noise_clip: Annotated[float, Gt(0)] = 0.5
     """The largest such noise, as a share of half the range."""
-    max_grad_norm: Annotated[float, Gt(0)] | None = None
+    max_grad_norm: Annotated[float, Gt(0)] | None = field(default=None, metadata={"none": math.inf})
     """Gradients longer than this are scaled down to it, the actor's and the critics' apart; null never."""
     reward_scale: Annotated[float, Gt(0)] = 1.0
     """Rewards are multiplied by this before they are learnt from."""
@@ -105,7 +111,7 @@ class DDPGConfig:
 
 
 class Hyper(NamedTuple):
-    """The numbers of DDPG, scalar arrays."""
+    """The numbers of DDPG, scalar arrays: the settings of these names."""
 
     actor_learning_rate: Array
     critic_learning_rate: Array
@@ -177,7 +183,7 @@ class DDPG(eqx.Module):
     """The agent: static sizes and switches, and the numbers a fresh learner starts with."""
 
     hyper: Hyper
-    network: NetworkConfig = eqx.field(static=True)
+    network: MLPConfig = eqx.field(static=True)
     observation_space: ObservationSpace = eqx.field(static=True)
     action_space: Box = eqx.field(static=True)
     num_envs: int = eqx.field(static=True)
@@ -348,40 +354,17 @@ class DDPG(eqx.Module):
         return actor, critic, jnp.stack([loss, norm])
 
 
-def ddpg(
-    config: DDPGConfig,
-    network: NetworkConfig,
-    spaces: tuple[ObservationSpace, Space],
-    num_envs: int,
-) -> DDPG:
-    """The agent for the settings; the actions must have passed `check_actions`."""
-    observation_space, action_space = spaces
-    assert isinstance(action_space, Box)
-    hyper = Hyper(
-        actor_learning_rate=jnp.float32(config.actor_learning_rate),
-        critic_learning_rate=jnp.float32(config.critic_learning_rate),
-        gamma=jnp.float32(config.gamma),
-        tau=jnp.float32(config.tau),
-        warmup_steps=jnp.int32(config.warmup_steps),
-        exploration_noise=jnp.float32(config.exploration_noise),
-        ou_theta=jnp.float32(config.ou_theta),
-        policy_delay=jnp.int32(config.policy_delay),
-        target_noise=jnp.float32(config.target_noise),
-        target_noise_clip=jnp.float32(config.target_noise_clip),
-        max_grad_norm=jnp.float32(
-            jnp.inf if config.max_grad_norm is None else config.max_grad_norm
-        ),
-        reward_scale=jnp.float32(config.reward_scale),
-    )
+def ddpg(config: DDPGConfig, problem: Problem) -> DDPG:
+    """The agent for the settings, or an error in words where actions or nets are not for it."""
     return DDPG(
-        hyper=hyper,
-        network=network,
-        observation_space=observation_space,
-        action_space=action_space,
-        num_envs=num_envs,
+        hyper=make_hyper(Hyper, config),
+        network=check_network(problem.network),
+        observation_space=problem.observation_space,
+        action_space=check_actions(problem.action_space, problem.env_name),
+        num_envs=problem.num_envs,
         batch_size=config.batch_size,
         buffer_size=config.buffer_size,
-        gradient_steps=config.gradient_steps or num_envs * config.steps_per_update,
+        gradient_steps=config.gradient_steps or problem.num_envs * config.steps_per_update,
         critics=config.critics,
         exploration=config.exploration,
         critic_loss=config.critic_loss,
@@ -390,32 +373,39 @@ def ddpg(
     )
 
 
-def check_actions(space: Space, env_name: str) -> None:
-    """An error in words where the actions are not bounded and continuous."""
-    if isinstance(space, Box) and space.bounded:
-        return
-    if isinstance(space, Box):
+def check_actions(space: Space, env_name: str) -> Box:
+    """The space, or an error in words where the actions are not bounded and continuous."""
+    if not isinstance(space, Box):
+        raise ProximaError(
+            f"algorithm.name: ddpg needs continuous actions and {env_name}'s are discrete; "
+            "use ppo, or set env.actions: continuous where the environment has both"
+        )
+    if not space.bounded:
         raise ProximaError(
             f"algorithm.name: ddpg needs bounded actions and {env_name}'s are not; "
             "give the environment finite bounds or use ppo"
         )
-    raise ProximaError(
-        f"algorithm.name: ddpg needs continuous actions and {env_name}'s are discrete; "
-        "use ppo, or set env.actions: continuous where the environment has both"
-    )
+    return space
 
 
-def check_network(network: NetworkConfig) -> None:
-    """An error in words where the nets are described as DDPG's cannot be."""
-    if network.shared_trunk:
+def check_network(network: NetworkSpec) -> MLPConfig:
+    """The settings of the nets, or an error in words where DDPG's cannot be like that."""
+    config = network.config
+    if not isinstance(config, MLPConfig):
+        raise ProximaError(
+            f"network.kind: ddpg's actor and critics are perceptrons, not {network.name} nets; "
+            "set it to mlp, or use ppo"
+        )
+    if config.shared_trunk:
         raise ProximaError(
             "network.shared_trunk: ddpg's actor and critics share nothing; set it to false"
         )
-    if network.distribution != "auto":
+    if config.distribution != "auto":
         raise ProximaError(
-            f"network.distribution: {network.distribution} is no use to ddpg, whose actor is "
+            f"network.distribution: {config.distribution} is no use to ddpg, whose actor is "
             "deterministic; leave it at auto"
         )
+    return config
 
 
 def kept_of(rollout: Transition) -> Sample:
@@ -466,3 +456,31 @@ def _untrained(net: PyTree) -> Trained:
 
 def _adam() -> optax.GradientTransformation:
     return optax.scale_by_adam(eps=ADAM_EPS)
+
+
+def checks(scenario: Any) -> Iterator[Fault]:
+    """A buffer too small for a batch."""
+    config: DDPGConfig = scenario.algorithm
+    if config.buffer_size < config.batch_size:
+        yield Fault(
+            (("algorithm", "buffer_size"), ("algorithm", "batch_size")),
+            f"{config.buffer_size} cannot fill a batch of algorithm.batch_size "
+            f"({config.batch_size}); take at least as many",
+        )
+
+
+ALGORITHM = Algorithm(
+    config=DDPGConfig,
+    make=ddpg,
+    rollout_steps=lambda config, num_envs: config.steps_per_update,
+    checks=checks,
+    panels=(
+        Panel("loss/actor", "actor loss (−Q)"),
+        Panel("loss/critic", "critic loss"),
+        Panel("train/q_mean", "mean Q"),
+        Panel("train/td_error", "mean absolute TD error"),
+        Panel("train/grad_norm", "gradient norm"),
+        Panel("buffer/reward_mean", "mean reward in the buffer"),
+    ),
+    learning_begins=lambda config: config.warmup_steps + config.batch_size,
+)

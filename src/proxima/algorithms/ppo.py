@@ -10,8 +10,10 @@ Left out on purpose: recurrent policies, and sharing statistics between trials. 
 is in docs/algorithms/ppo.md. Numbers are leaves of the learner: changing one compiles nothing.
 """
 
-from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,7 +23,10 @@ from annotated_types import Ge, Gt, Interval
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
+from proxima.core.algorithm import Algorithm, Panel, Problem
 from proxima.core.branch import when
+from proxima.core.faults import Fault, KeyPath
+from proxima.core.hyper import make_hyper
 from proxima.core.losses import (
     approximate_kl,
     clip_surrogate,
@@ -29,6 +34,7 @@ from proxima.core.losses import (
     explained_variance,
     value_error,
 )
+from proxima.core.network import NetworkSpec, PolicyAndValue
 from proxima.core.normalize import Moments, add_samples, first_moments, seen
 from proxima.core.parallel import mean_over, standardize, sum_over
 from proxima.core.returns import discounted_sums, gae
@@ -36,7 +42,7 @@ from proxima.core.shuffle import permutations
 from proxima.core.spaces import Box, ObservationSpace, Space, flat_size, zeros
 from proxima.core.trees import pack_rows
 from proxima.core.types import PerEnv, PyTree, Transition, View
-from proxima.nets.actor_critic import NetworkConfig, PolicyAndValue, actor_critic
+from proxima.nets.network import check_network
 
 # The means of a gradient step, in the order in which they travel as one vector.
 METRICS = (
@@ -65,7 +71,7 @@ class PPOConfig:
     """Let the learning rate fall linearly to 0 over the step budget."""
     clip_epsilon: Annotated[float, Gt(0)] = 0.2
     """How far the probability ratio may leave 1 before its gradient is cut."""
-    value_clip_epsilon: Annotated[float, Gt(0)] | None = None
+    value_clip_epsilon: Annotated[float, Gt(0)] | None = field(default=None, metadata={"none": 0.0})
     """Clip the value's change per update to this range; null leaves it free."""
     gamma: Annotated[float, Interval(ge=0, le=1)] = 0.99
     """Discount factor."""
@@ -85,7 +91,7 @@ class PPOConfig:
     """Samples per gradient step; divides batch_size."""
     normalize_advantages: Literal["off", "batch", "minibatch"] = "minibatch"
     """Shift and scale the advantages to mean 0 and deviation 1, over what."""
-    target_kl: Annotated[float, Gt(0)] | None = None
+    target_kl: Annotated[float, Gt(0)] | None = field(default=None, metadata={"none": 0.0})
     """Skip the rest of an update's gradient steps once the policy has moved this far; null never."""
     normalize_observations: bool = False
     """Shift and scale observations by running statistics that belong to the policy."""
@@ -94,19 +100,19 @@ class PPOConfig:
 
 
 class Hyper(NamedTuple):
-    """The numbers of PPO, scalar arrays."""
+    """The numbers of PPO, scalar arrays: the settings of these names, and two that follow from them."""
 
     learning_rate: Array
     final_learning_rate: Array
     total_updates: Array  # over which the learning rate goes from the first to the final
-    clip: Array
-    value_clip: Array
+    clip_epsilon: Array
+    value_clip_epsilon: Array  # unused where it is null
     gamma: Array
-    lam: Array
+    gae_lambda: Array
     entropy_coef: Array
     value_coef: Array
     max_grad_norm: Array
-    target_kl: Array
+    target_kl: Array  # unused where it is null
 
 
 class Learner(NamedTuple):
@@ -151,7 +157,7 @@ class PPO(eqx.Module):
     """The agent: static sizes and switches, and the numbers a fresh learner starts with."""
 
     hyper: Hyper
-    network: NetworkConfig = eqx.field(static=True)
+    network: NetworkSpec = eqx.field(static=True)
     observation_space: ObservationSpace = eqx.field(static=True)
     action_space: Space = eqx.field(static=True)
     num_envs: int = eqx.field(static=True)
@@ -167,7 +173,7 @@ class PPO(eqx.Module):
 
     def init(self, key: Array) -> Learner:
         """A fresh learner."""
-        net = actor_critic(key, self.network, self.observation_space, self.action_space)
+        net = self.network.make(key, self.observation_space, self.action_space)
         sample = zeros(self.observation_space)
         return Learner(
             net=net,
@@ -202,7 +208,9 @@ class PPO(eqx.Module):
 
     def policy(self, learner: Learner) -> Policy:
         """The learner's policy, to be handed to `exploit` in its stead."""
-        net = eqx.tree_at(lambda net: net.critic, learner.net, None)
+        net = eqx.tree_at(
+            lambda net: net.critic, learner.net, None, is_leaf=lambda part: part is None
+        )
         return Policy(net, learner.obs_moments)
 
     def update(
@@ -296,56 +304,39 @@ class PPO(eqx.Module):
         distribution, value = net(batch.obs)
         log_prob = distribution.log_prob(batch.action)
         if self.clip_value:
-            errors = clipped_value_error(value, batch.old_value, batch.target, hyper.value_clip)
+            errors = clipped_value_error(
+                value, batch.old_value, batch.target, hyper.value_clip_epsilon
+            )
         else:
             errors = value_error(value, batch.target)
         ratio = jnp.exp(log_prob - batch.old_log_prob)
         per_element = (
-            clip_surrogate(log_prob, batch.old_log_prob, batch.advantage, hyper.clip),
+            clip_surrogate(log_prob, batch.old_log_prob, batch.advantage, hyper.clip_epsilon),
             errors,
             distribution.entropy(),
             approximate_kl(log_prob, batch.old_log_prob),
-            (jnp.abs(ratio - 1.0) > hyper.clip).astype(jnp.float32),
+            (jnp.abs(ratio - 1.0) > hyper.clip_epsilon).astype(jnp.float32),
         )
         means = jnp.stack(per_element) @ batch.weight  # one product instead of five masked means
         loss = means[0] + hyper.value_coef * means[1] - hyper.entropy_coef * means[2]
         return loss, jnp.concatenate([loss[None], means])
 
 
-def ppo(
-    config: PPOConfig,
-    network: NetworkConfig,
-    spaces: tuple[ObservationSpace, Space],
-    num_envs: int,
-    total_updates: int | None,
-    axis: str | None = None,
-    value_when_acting: bool = False,
-) -> PPO:
-    """The agent for the settings; `total_updates` is the budget an annealed learning rate ends with.
-
-    Values come with the actions where the net computes most of both at once; never on host environments,
-    whose policies have no critic.
-    """
-    rate = config.learning_rate
-    hyper = Hyper(
-        learning_rate=jnp.float32(rate),
-        final_learning_rate=jnp.float32(0.0 if config.anneal_learning_rate else rate),
-        total_updates=jnp.float32(total_updates or 1),
-        clip=jnp.float32(config.clip_epsilon),
-        value_clip=jnp.float32(config.value_clip_epsilon or 0.0),
-        gamma=jnp.float32(config.gamma),
-        lam=jnp.float32(config.gae_lambda),
-        entropy_coef=jnp.float32(config.entropy_coef),
-        value_coef=jnp.float32(config.value_coef),
-        max_grad_norm=jnp.float32(config.max_grad_norm),
-        target_kl=jnp.float32(config.target_kl or 0.0),
-    )
+def ppo(config: PPOConfig, problem: Problem) -> PPO:
+    """The agent for the settings, or an error in words where the net does not fit the problem."""
+    check_network(problem, config.normalize_observations)
+    final_rate = 0.0 if config.anneal_learning_rate else config.learning_rate
     return PPO(
-        hyper=hyper,
-        network=network,
-        observation_space=spaces[0],
-        action_space=spaces[1],
-        num_envs=num_envs,
+        hyper=make_hyper(
+            Hyper,
+            config,
+            final_learning_rate=jnp.float32(final_rate),
+            total_updates=jnp.float32(problem.total_updates or 1),
+        ),
+        network=problem.network,
+        observation_space=problem.observation_space,
+        action_space=problem.action_space,
+        num_envs=problem.num_envs,
         epochs=config.epochs_per_update,
         minibatches=config.batch_size // config.minibatch_size,
         normalize_advantages=config.normalize_advantages,
@@ -353,8 +344,9 @@ def ppo(
         stop_on_kl=config.target_kl is not None,
         normalize_observations=config.normalize_observations,
         normalize_rewards=config.normalize_rewards,
-        value_when_acting=value_when_acting,
-        axis=axis,
+        # On host environments the policies that act have no critic.
+        value_when_acting=problem.env is not None and problem.network.shares_torso,
+        axis=problem.axis,
     )
 
 
@@ -364,7 +356,13 @@ def prepare(learner: Learner, rollout: Transition, reward: Array) -> Batch:
     value, next_value = values(learner, rollout, obs)
     hyper = learner.hyper
     advantage = gae(
-        reward, value, next_value, rollout.terminated, rollout.truncated, hyper.gamma, hyper.lam
+        reward,
+        value,
+        next_value,
+        rollout.terminated,
+        rollout.truncated,
+        hyper.gamma,
+        hyper.gae_lambda,
     )
     return Batch(
         obs=obs,
@@ -410,3 +408,47 @@ def weigh(batch: Batch, normalize_advantages: bool, axis: str | None) -> Batch:
 
 def _adam() -> optax.GradientTransformation:
     return optax.scale_by_adam(eps=ADAM_EPS)
+
+
+def checks(scenario: Any) -> Iterator[Fault]:
+    """Batches that cannot be divided as the settings say, and minibatches too small to normalise over."""
+    config: PPOConfig = scenario.algorithm
+    size = config.batch_size
+    parts: dict[KeyPath, int] = {
+        ("env", "num_envs"): scenario.env.num_envs,
+        ("algorithm", "minibatch_size"): config.minibatch_size,
+    }
+    step = math.lcm(*parts.values())
+    below = size // step * step
+    nearest = " or ".join(str(value) for value in (below, below + step) if value)
+    for path, part in parts.items():
+        if size % part:
+            name = ".".join(map(str, path))
+            yield Fault(
+                (("algorithm", "batch_size"), path),
+                f"{size} is not a multiple of {name} ({part}); nearest that work: {nearest}",
+            )
+    if config.minibatch_size == 1 and config.normalize_advantages == "minibatch":
+        yield Fault(
+            (("algorithm", "minibatch_size"), ("algorithm", "normalize_advantages")),
+            "1 leaves nothing to normalize advantages over; take at least 2, or set "
+            "algorithm.normalize_advantages to batch or off",
+        )
+
+
+ALGORITHM = Algorithm(
+    config=PPOConfig,
+    make=ppo,
+    rollout_steps=lambda config, num_envs: config.batch_size // num_envs,
+    checks=checks,
+    panels=(
+        Panel("loss/policy", "policy loss"),
+        Panel("loss/value", "value loss"),
+        Panel("train/entropy", "entropy (nats)"),
+        Panel("train/approx_kl", "approximate KL (nats)"),
+        Panel("train/clip_fraction", "clipped share"),
+        Panel("train/explained_variance", "explained variance"),
+        Panel("train/grad_norm", "gradient norm"),
+    ),
+    shared_samples=lambda config: config.minibatch_size,
+)

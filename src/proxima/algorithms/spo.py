@@ -15,8 +15,10 @@ priorities in the ring. What every detail is for is in docs/algorithms/spo.md. N
 learner: changing one compiles nothing.
 """
 
-from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -27,17 +29,21 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from proxima.core import mpo, smc
+from proxima.core.algorithm import Algorithm, Panel, Problem
 from proxima.core.branch import when
 from proxima.core.distributions import Distribution
 from proxima.core.errors import ProximaError
+from proxima.core.faults import Fault
+from proxima.core.hyper import make_hyper
 from proxima.core.losses import value_error
+from proxima.core.network import NetworkSpec, PolicyAndValue
 from proxima.core.normalize import Moments, add_samples, first_moments, seen
 from proxima.core.replay import Replay, add, empty, sample
 from proxima.core.returns import gae
 from proxima.core.spaces import Box, Discrete, zeros
 from proxima.core.trees import pack_flags, pack_rows
 from proxima.core.types import Env, PyTree, Transition, View
-from proxima.nets.actor_critic import NetworkConfig, PolicyAndValue, actor_critic
+from proxima.nets.network import check_network
 
 # The means of a gradient step, in the order in which they travel as one vector.
 METRICS = (
@@ -79,7 +85,7 @@ class SPOConfig:
     """Share of Dirichlet noise in the prior at the root; discrete actions only."""
     dirichlet_alpha: Annotated[float, Gt(0)] = 0.3
     """Concentration of that noise: small puts most of it on few actions."""
-    temperature: Annotated[float, Gt(0)] | None = None
+    temperature: Annotated[float, Gt(0)] | None = field(default=None, metadata={"none": 0.0})
     """A fixed temperature of the search's weights; null learns it."""
     search_in_evaluation: bool = True
     """Play by search when greedy too, the heaviest root action; else the policy's likeliest action."""
@@ -103,7 +109,7 @@ class SPOConfig:
     """Decay of the value targets' estimator: 0 one step, 1 the whole sequence."""
     value_coef: Annotated[float, Ge(0)] = 1.0
     """Weight of the value loss."""
-    max_grad_norm: Annotated[float, Gt(0)] | None = 40.0
+    max_grad_norm: Annotated[float, Gt(0)] | None = field(default=40.0, metadata={"none": math.inf})
     """Gradients longer than this are scaled down to it; null never."""
     reward_scale: Annotated[float, Gt(0)] = 1.0
     """Rewards are multiplied by this before they are searched over or learnt from."""
@@ -120,7 +126,7 @@ class SPOConfig:
 
 
 class Hyper(NamedTuple):
-    """The numbers of SPO, scalar arrays."""
+    """The numbers of SPO, scalar arrays: the settings of these names, and where the duals start."""
 
     search_gamma: Array
     search_lambda: Array
@@ -128,7 +134,7 @@ class Hyper(NamedTuple):
     ess_threshold: Array
     dirichlet_fraction: Array
     dirichlet_alpha: Array
-    fixed_temperature: Array  # 0 where it is learnt
+    temperature: Array  # unused where it is learnt
     epsilon: Array
     policy_epsilon: Array
     initial_duals: Array  # log temperature, log α
@@ -136,7 +142,7 @@ class Hyper(NamedTuple):
     dual_learning_rate: Array
     tau: Array
     gamma: Array
-    lam: Array
+    gae_lambda: Array
     value_coef: Array
     max_grad_norm: Array
     reward_scale: Array
@@ -224,7 +230,7 @@ class SPO(eqx.Module):
 
     hyper: Hyper
     env: Env
-    network: NetworkConfig = eqx.field(static=True)
+    network: NetworkSpec = eqx.field(static=True)
     particles: int = eqx.field(static=True)
     depth: int = eqx.field(static=True)
     by_ess: bool = eqx.field(static=True)
@@ -239,7 +245,7 @@ class SPO(eqx.Module):
 
     def init(self, key: Array) -> Learner:
         """A fresh learner; the target starts equal to its net."""
-        net = actor_critic(key, self.network, self.env.observation_space, self.env.action_space)
+        net = self.network.make(key, self.env.observation_space, self.env.action_space)
         obs = zeros(self.env.observation_space)
         width = jax.eval_shape(lambda: pack_sequences(self._empty_rollout())[0]).shape[-1]
         return Learner(
@@ -337,7 +343,7 @@ class SPO(eqx.Module):
         rules = smc.Rules(
             gamma=hyper.search_gamma,
             lam=hyper.search_lambda,
-            temperature=learnt if self.learn_temperature else hyper.fixed_temperature,
+            temperature=learnt if self.learn_temperature else hyper.temperature,
             resample_period=hyper.resample_period,
             ess_threshold=hyper.ess_threshold,
         )
@@ -470,53 +476,44 @@ class SPO(eqx.Module):
         return loss, jnp.concatenate([loss[None], means])
 
 
-def spo(config: SPOConfig, network: NetworkConfig, env: Env, search_in_evaluation: bool) -> SPO:
-    """The agent for the settings, whose searches step copies of `env`."""
+def spo(config: SPOConfig, problem: Problem) -> SPO:
+    """The agent for the settings, or an error in words where it cannot search there."""
+    check_network(problem, config.normalize_observations)
+    env = searchable(problem)
     if isinstance(env.action_space, Box) and config.dirichlet_fraction > 0:
         raise ProximaError(
             "algorithm.dirichlet_fraction: Dirichlet noise is over a choice of actions, and these are "
             "continuous; set it to 0"
         )
-    hyper = Hyper(
-        search_gamma=jnp.float32(config.search_gamma),
-        search_lambda=jnp.float32(config.search_lambda),
-        resample_period=jnp.int32(config.resample_period),
-        ess_threshold=jnp.float32(config.ess_threshold),
-        dirichlet_fraction=jnp.float32(config.dirichlet_fraction),
-        dirichlet_alpha=jnp.float32(config.dirichlet_alpha),
-        fixed_temperature=jnp.float32(config.temperature or 0.0),
-        epsilon=jnp.float32(config.epsilon),
-        policy_epsilon=jnp.float32(config.policy_epsilon),
-        initial_duals=jnp.asarray(
-            [config.initial_log_temperature, config.initial_log_alpha], jnp.float32
-        ),
-        learning_rate=jnp.float32(config.learning_rate),
-        dual_learning_rate=jnp.float32(config.dual_learning_rate),
-        tau=jnp.float32(config.tau),
-        gamma=jnp.float32(config.gamma),
-        lam=jnp.float32(config.gae_lambda),
-        value_coef=jnp.float32(config.value_coef),
-        max_grad_norm=jnp.float32(
-            jnp.inf if config.max_grad_norm is None else config.max_grad_norm
-        ),
-        reward_scale=jnp.float32(config.reward_scale),
-    )
+    duals = [config.initial_log_temperature, config.initial_log_alpha]
     return SPO(
-        hyper=hyper,
+        hyper=make_hyper(Hyper, config, initial_duals=jnp.asarray(duals, jnp.float32)),
         env=env,
-        network=network,
+        network=problem.network,
         particles=config.particles,
         depth=config.depth,
         by_ess=config.resampling == "ess",
         mix_noise=config.dirichlet_fraction > 0,
         learn_temperature=config.temperature is None,
-        search_in_evaluation=search_in_evaluation,
+        # An env that foresees may be searched to learn from what is to come, but not to play by it.
+        search_in_evaluation=config.search_in_evaluation and not problem.foresees,
         sequences=config.buffer_size // config.sequence_length,
         sequence_length=config.sequence_length,
         batch_size=config.batch_size,
         gradient_steps=config.gradient_steps,
         normalize_observations=config.normalize_observations,
     )
+
+
+def searchable(problem: Problem) -> Env:
+    """The environment whose states search copies, or an error in words on the host, which has none."""
+    if problem.env is None:
+        raise ProximaError(
+            f"algorithm.name: spo searches copies of the environment's state, and {problem.env_name} "
+            f"on {problem.backend} has none to copy; use a compiled environment "
+            "(env.backend: gymnax) or ppo"
+        )
+    return problem.env
 
 
 def fingerprint(obs: PyTree) -> Array:
@@ -564,7 +561,7 @@ def prepare(batch: Kept, target: PolicyAndValue, hyper: Hyper, moments: Moments 
     next_value = target.value(seen(moments, batch.next_obs))
     reward = hyper.reward_scale * batch.reward
     endings = (batch.terminated, batch.truncated)
-    advantage = gae(reward, value, next_value, *endings, hyper.gamma, hyper.lam)
+    advantage = gae(reward, value, next_value, *endings, hyper.gamma, hyper.gae_lambda)
     mask = batch.mask.astype(jnp.float32)
     return Lesson(
         obs=obs,
@@ -590,3 +587,42 @@ def _particle(root_action: PyTree, chosen: Array) -> PyTree:
 
 def _adam() -> optax.GradientTransformation:
     return optax.scale_by_adam(eps=ADAM_EPS)
+
+
+def checks(scenario: Any) -> Iterator[Fault]:
+    """A buffer too small for a batch of sequences, or for the sequences of one update."""
+    config: SPOConfig = scenario.algorithm
+    length, batch, envs = config.sequence_length, config.batch_size, scenario.env.num_envs
+    buffer, sequence = ("algorithm", "buffer_size"), ("algorithm", "sequence_length")
+    of_length = f"sequences of algorithm.sequence_length ({length}) steps"
+    if config.buffer_size < batch * length:
+        yield Fault(
+            (buffer, ("algorithm", "batch_size"), sequence),
+            f"{config.buffer_size} steps cannot fill a batch of algorithm.batch_size ({batch}) "
+            f"{of_length}; take at least {batch * length}",
+        )
+    if config.buffer_size < envs * length:
+        yield Fault(
+            (buffer, ("env", "num_envs"), sequence),
+            f"{config.buffer_size} steps cannot hold one update: env.num_envs ({envs}) "
+            f"{of_length}; take at least {envs * length}",
+        )
+
+
+ALGORITHM = Algorithm(
+    config=SPOConfig,
+    make=spo,
+    rollout_steps=lambda config, num_envs: config.sequence_length,
+    checks=checks,
+    panels=(
+        Panel("loss/policy", "policy loss"),
+        Panel("loss/value", "value loss"),
+        Panel("train/kl", "KL from the target (nats)"),
+        Panel("train/entropy", "entropy (nats)"),
+        Panel("search/temperature", "search temperature"),
+        Panel("train/alpha", "trust region's strength α"),
+        Panel("search/effective_sample_size", "effective sample size"),
+        Panel("train/grad_norm", "gradient norm"),
+    ),
+    acting="search",
+)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
 from proxima.core.faults import Fault
+from proxima.core.network import NetworkSpec
 from proxima.core.spaces import ObservationSpace, Space
 from proxima.core.types import Agent, Env
 
@@ -20,7 +21,7 @@ class Problem(NamedTuple):
     observation_space: ObservationSpace
     action_space: Space
     num_envs: int
-    network: Any  # the scenario's network section
+    network: NetworkSpec
     total_updates: int | None  # in the step budget; None: there is none
     axis: str | None = None  # mesh axis the batch is spread over
     env: Env | None = None  # the compiled environment; None on the host

@@ -1,4 +1,4 @@
-"""Functions of the user's, found by their dotted path."""
+"""Objects of the user's, by their dotted path."""
 
 import importlib
 from collections.abc import Callable
@@ -7,19 +7,27 @@ from typing import Any
 from proxima.core.errors import ProximaError
 
 
-def function_at(path: str, setting: str) -> Callable[..., Any]:
-    """The function that `setting` names: package.module.function, or package.module:function."""
+def object_at(path: str, setting: str, kind: str = "object") -> Any:
+    """What `setting` names: package.module.name, or package.module:name; errors call it a `kind`."""
     module, _, name = path.replace(":", ".").rpartition(".")
     if not module or not name:
         raise ProximaError(
-            f"{setting}: {path!r} is not a dotted path such as package.module.function"
+            f"{setting}: {path!r} is not a dotted path such as package.module.{kind}"
         )
     try:
-        found = vars(importlib.import_module(module)).get(name)
+        names = vars(importlib.import_module(module))
     except ImportError as failure:
         raise ProximaError(
             f"{setting}: cannot import {module} ({failure}); is its directory in PYTHONPATH?"
         ) from failure
-    if not callable(found):
-        raise ProximaError(f"{setting}: {module} has no function {name}")
-    return found
+    if name not in names:
+        raise ProximaError(f"{setting}: {module} has no {kind} {name}")
+    return names[name]
+
+
+def function_at(path: str, setting: str) -> Callable[..., Any]:
+    """The function that `setting` names: package.module.function, or package.module:function."""
+    function = object_at(path, setting, "function")
+    if not callable(function):
+        raise ProximaError(f"{setting}: {path} is no function")
+    return function

@@ -1,10 +1,7 @@
-"""The actor and the critic: two MLPs, or two heads on one trunk, over any leading axes.
+"""The actor and the critic: two MLPs, or two heads on one trunk, over any leading axes."""
 
-For packings and for boards there are nets of their own; which one takes an observation is its adapter.
-"""
-
-from dataclasses import dataclass, field
-from typing import Annotated, Literal, Protocol
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import equinox as eqx
 import jax
@@ -20,10 +17,9 @@ from proxima.core.distributions import (
     categorical,
 )
 from proxima.core.errors import ProximaError
+from proxima.core.network import Network
 from proxima.core.spaces import (
     Box,
-    Discrete,
-    Fields,
     MultiDiscrete,
     ObservationSpace,
     Space,
@@ -32,17 +28,16 @@ from proxima.core.spaces import (
     is_discrete,
 )
 from proxima.core.types import PyTree
-from proxima.domains.packing import attention, grid
-from proxima.domains.packing.attention import AttentionConfig, packing_actor_critic
-from proxima.domains.packing.grid import GridConfig, grid_actor_critic
 from proxima.nets.mlp import ACTIVATIONS, MLP, Linear, linear, mlp
 from proxima.nets.observations import Dense
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkConfig:
-    """The shape of the policy's and the value's nets."""
+class MLPConfig:
+    """Multilayer perceptrons over all fields of an observation side by side."""
 
+    kind: Literal["mlp"] = "mlp"
+    """The kind of net."""
     hidden: Annotated[tuple[Annotated[int, Ge(1)], ...], MinLen(1)] = (64, 64)
     """Widths of the hidden layers."""
     activation: Literal["tanh", "relu", "silu"] = "tanh"
@@ -51,26 +46,6 @@ class NetworkConfig:
     """One trunk with a policy and a value head instead of two separate nets."""
     distribution: Literal["auto", "categorical", "normal", "tanh_normal"] = "auto"
     """Action distribution; auto takes categorical for discrete and normal for continuous actions."""
-    adapter: Literal["auto", "dense", "binpack", "grid"] = "auto"
-    """How observations go into the net: dense lays all fields side by side, binpack lets items and spaces
-    attend to each other, grid spreads values over boards; auto takes what the fields fit."""
-    attention: AttentionConfig = field(default_factory=AttentionConfig)
-    """The net of the binpack adapter."""
-    grid: GridConfig = field(default_factory=GridConfig)
-    """The net of the grid adapter; hidden and activation are those of its outputs."""
-
-
-class PolicyAndValue(Protocol):
-    """What a learner needs of a net, over any leading axes."""
-
-    @property
-    def critic(self) -> PyTree: ...  # None in an exported policy
-
-    def policy(self, obs: PyTree) -> Distribution: ...
-
-    def value(self, obs: PyTree) -> Array: ...
-
-    def __call__(self, obs: PyTree) -> tuple[Distribution, Array]: ...
 
 
 class ActorCritic(eqx.Module):
@@ -126,7 +101,7 @@ class ActorCritic(eqx.Module):
         return TanhNormal(raw, log_std, low, high)
 
 
-def distribution_kind(config: NetworkConfig, space: Space) -> str:
+def distribution_kind(config: MLPConfig, space: Space) -> str:
     """The distribution that `auto` stands for."""
     if config.distribution != "auto":
         return config.distribution
@@ -134,67 +109,7 @@ def distribution_kind(config: NetworkConfig, space: Space) -> str:
 
 
 def actor_critic(
-    key: Array,
-    config: NetworkConfig,
-    observation_space: ObservationSpace,
-    action_space: Space,
-) -> PolicyAndValue:
-    """The net that the observation's adapter stands for."""
-    kind = adapter_kind(config, observation_space, action_space)
-    if kind == "binpack":
-        assert isinstance(observation_space, Fields) and isinstance(action_space, Discrete)
-        return packing_actor_critic(key, config.attention, observation_space, action_space)
-    if kind == "grid":
-        assert isinstance(observation_space, Fields) and isinstance(action_space, Discrete)
-        spaces = observation_space, action_space
-        return grid_actor_critic(key, config.grid, config.hidden, config.activation, spaces)
-    return dense_actor_critic(key, config, observation_space, action_space)
-
-
-def adapter_kind(
-    config: NetworkConfig, observation_space: ObservationSpace, action_space: Space
-) -> str:
-    """The adapter that `auto` stands for; an error in words where the one asked for does not fit."""
-    fitting = {
-        "binpack": attention.fits(observation_space),
-        "grid": grid.fits(observation_space, action_space),
-        "dense": flat_size(observation_space) > 0,
-    }
-    if not any(fitting.values()):
-        raise ProximaError(
-            "network.adapter: the environment shows nothing but an action mask, and no net can tell "
-            "one state from another by that; give its observation a field to see"
-        )
-    if config.adapter == "auto":
-        return next(name for name, fits in fitting.items() if fits)
-    if not fitting[config.adapter]:
-        needed = {
-            "binpack": f"the fields {', '.join(attention.FIELDS)}",
-            "grid": "boards of truth values in one shape and positions on them",
-            "dense": "a field besides the mask",
-        }[config.adapter]
-        names = observation_space.names if isinstance(observation_space, Fields) else ()
-        has = f"it has {', '.join(names)}" if names else "it is one array"
-        raise ProximaError(
-            f"network.adapter: {config.adapter} needs an observation with {needed}; {has}; "
-            "use auto or dense"
-        )
-    return config.adapter
-
-
-def shares_torso(
-    config: NetworkConfig, observation_space: ObservationSpace, action_space: Space
-) -> bool:
-    """Whether policy and value are computed from one torso, so that both cost little more than one."""
-    kind = adapter_kind(config, observation_space, action_space)
-    return kind != "dense" or config.shared_trunk
-
-
-def dense_actor_critic(
-    key: Array,
-    config: NetworkConfig,
-    observation_space: ObservationSpace,
-    action_space: Space,
+    key: Array, config: MLPConfig, observation_space: ObservationSpace, action_space: Space
 ) -> ActorCritic:
     """Orthogonal nets; the policy's last gain is 0.01, so that training starts near uniform."""
     trunk_key, actor_key, critic_key = jax.random.split(key, 3)
@@ -212,3 +127,40 @@ def dense_actor_critic(
     actor = mlp(actor_key, (adapter.size, *config.hidden, outputs), config.activation, 0.01)
     critic = mlp(critic_key, (adapter.size, *config.hidden, 1), config.activation, 1.0)
     return ActorCritic(None, actor, critic, *fixed)
+
+
+def check_spaces(
+    config: MLPConfig, observation_space: ObservationSpace, action_space: Space, env_name: str
+) -> None:
+    """An error in words where the observation has nothing to see or the distribution does not fit."""
+    check_distribution(config.distribution, action_space, env_name)
+    if flat_size(observation_space) == 0:
+        raise ProximaError(
+            "network.kind: the environment shows nothing but an action mask, and no net can tell "
+            "one state from another by that; give its observation a field to see"
+        )
+
+
+def check_distribution(kind: str, space: Space, env_name: str) -> None:
+    """An error in words where the distribution does not fit the actions."""
+    discrete = is_discrete(space)
+    if kind == "tanh_normal" and isinstance(space, Box) and not space.bounded:
+        raise ProximaError(
+            f"network.distribution: tanh_normal needs bounded actions, {env_name}'s are not; use normal"
+        )
+    if kind == "auto" or (kind == "categorical") == discrete:
+        return
+    fitting = "categorical" if discrete else "normal or tanh_normal"
+    actions = "discrete" if discrete else "continuous"
+    raise ProximaError(
+        f"network.distribution: {kind} does not fit {env_name}, whose actions are {actions}; "
+        f"use auto or {fitting}"
+    )
+
+
+NETWORK = Network(
+    config=MLPConfig,
+    make=actor_critic,
+    check_spaces=check_spaces,
+    shares_torso=lambda config: config.shared_trunk,
+)

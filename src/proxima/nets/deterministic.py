@@ -11,7 +11,7 @@ from jax import Array
 
 from proxima.core.spaces import Box, ObservationSpace, flat_size
 from proxima.core.types import PyTree
-from proxima.nets.actor_critic import NetworkConfig
+from proxima.nets.actor_critic import MLPConfig
 from proxima.nets.mlp import MLP, mlp
 from proxima.nets.observations import Dense
 
@@ -45,7 +45,7 @@ class QEnsemble(eqx.Module):
 
 
 def deterministic_actor(
-    key: Array, config: NetworkConfig, observation_space: ObservationSpace, action_space: Box
+    key: Array, config: MLPConfig, observation_space: ObservationSpace, action_space: Box
 ) -> DeterministicActor:
     """An orthogonal net whose last gain is 0.01: its first actions are the middle of the range."""
     sizes = (flat_size(observation_space), *config.hidden, flat_size(action_space))
@@ -54,7 +54,7 @@ def deterministic_actor(
 
 def q_ensemble(
     key: Array,
-    config: NetworkConfig,
+    config: MLPConfig,
     observation_space: ObservationSpace,
     action_space: Box,
     count: int,

@@ -8,12 +8,12 @@ import pytest
 from proxima.core.errors import ProximaError
 from proxima.core.spaces import ACTION_MASK, Discrete, box, fields, mask_space
 from proxima.domains.packing.attention import (
+    NETWORK,
     AttentionConfig,
     PackingActorCritic,
     attend,
     packing_actor_critic,
 )
-from proxima.nets.actor_critic import NetworkConfig, adapter_kind
 
 ITEMS, SPACES, BATCH = 5, 7, 6
 ACTIONS = Discrete(SPACES * ITEMS)
@@ -136,12 +136,11 @@ def test_attention_equals_a_slow_loop():
     np.testing.assert_allclose(ours, expected, atol=1e-5)
 
 
-def test_the_adapter_is_inferred_from_the_fields():
-    config = NetworkConfig()
-    assert adapter_kind(config, SPACE, ACTIONS) == "binpack"
-    assert adapter_kind(config, box(0, 1, (3,)), ACTIONS) == "dense"
-    assert adapter_kind(NetworkConfig(adapter="dense"), SPACE, ACTIONS) == "dense"
-    with pytest.raises(ProximaError, match=r"network.adapter: grid needs .* it has action_mask"):
-        adapter_kind(NetworkConfig(adapter="grid"), SPACE, ACTIONS)
-    with pytest.raises(ProximaError, match="it is one array"):
-        adapter_kind(NetworkConfig(adapter="binpack"), box(0, 1, (3,)), ACTIONS)
+def test_the_net_fits_the_fields_of_a_packing_and_no_others():
+    config = AttentionConfig()
+    NETWORK.check_spaces(config, SPACE, ACTIONS, "BinPack-v2")
+    fewer = fields({name: space for name, space in SPACE.items() if name != "ems"})
+    with pytest.raises(ProximaError, match=r"network.kind: attention needs .* it has action_mask"):
+        NETWORK.check_spaces(config, fewer, ACTIONS, "Other-v0")
+    with pytest.raises(ProximaError, match=r"it is one array; use mlp"):
+        NETWORK.check_spaces(config, box(0, 1, (3,)), ACTIONS, "CartPole-v1")

@@ -3,10 +3,17 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from proxima.core.spaces import ACTION_MASK, Discrete, box, fields, mask_space
-from proxima.domains.packing.grid import GridActorCritic, read_layout, sweep
-from proxima.nets.actor_critic import NetworkConfig, actor_critic, adapter_kind
+from proxima.core.errors import ProximaError
+from proxima.core.spaces import ACTION_MASK, Discrete, MultiDiscrete, box, fields, mask_space
+from proxima.domains.packing.grid import (
+    NETWORK,
+    GridActorCritic,
+    GridConfig,
+    read_layout,
+    sweep,
+)
 
 ROWS, COLUMNS, BATCH = 4, 5, 6
 ACTIONS = Discrete(4)
@@ -90,9 +97,11 @@ def test_the_gradient_is_that_of_settled_sweeps():
         np.testing.assert_allclose(mine, other, atol=1e-4)
 
 
-def test_the_net_is_inferred_and_masks():
-    assert adapter_kind(NetworkConfig(), SPACE, ACTIONS) == "grid"
-    net = actor_critic(jax.random.key(0), NetworkConfig(hidden=(8,)), SPACE, ACTIONS)
+def test_the_net_fits_and_masks():
+    config = GridConfig(hidden=(8,))
+    NETWORK.check_spaces(config, SPACE, ACTIONS, "Maze-v0")
+    assert NETWORK.shares_torso(config)
+    net = NETWORK.make(jax.random.key(0), config, SPACE, ACTIONS)
     assert isinstance(net, GridActorCritic)
     obs = observations()
     distribution, value = net(obs)
@@ -113,4 +122,12 @@ def test_boards_of_numbers_are_not_taken_for_mazes():
         {"puzzle": box(0, 24, (5, 5), "int32"), "empty_tile_position": box(0, 4, (2,), "int32")}
     )
     assert read_layout(puzzle) is None
-    assert adapter_kind(NetworkConfig(), puzzle, ACTIONS) == "dense"
+    with pytest.raises(
+        ProximaError, match=r"network.kind: grid needs .* it has empty_tile_position.* use mlp"
+    ):
+        NETWORK.check_spaces(GridConfig(), puzzle, ACTIONS, "SlidingTilePuzzle-v0")
+
+
+def test_several_choices_at_once_are_refused():
+    with pytest.raises(ProximaError, match=r"network.kind: grid needs actions that are one choice"):
+        NETWORK.check_spaces(GridConfig(), SPACE, MultiDiscrete(2, 3), "Other-v0")

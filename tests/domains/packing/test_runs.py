@@ -5,7 +5,7 @@ import signal
 import numpy as np
 import pytest
 from resume import Case, check_same, latest
-from tiny import BUDGET, read, stop_at_row
+from tiny import BUDGET, read, stop_at_row, without_hidden
 
 from proxima import load, resume_experiment, run_multiple_experiments
 from proxima.train import checkpoint
@@ -17,10 +17,10 @@ SCORES = {
     "maze_ppo": {"success_rate", "path_ratio", "length_ratio"},
 }
 PACKING = (
-    *SMALL,
+    *without_hidden(SMALL),
     "env.params={max_num_items: 4, max_num_ems: 6}",
     "env.instances=8",
-    "network.attention={blocks: 1, heads: 2, width: 8}",
+    "network={blocks: 1, heads: 2, width: 8}",
     "checkpoint.frequency=1",
     "evaluation.film=true",
 )
@@ -28,7 +28,7 @@ MAZE = (
     *SMALL,
     "env.params={num_rows: 4, num_cols: 4}",
     "env.instances=8",
-    "network.grid={channels: 2, sweeps: 4}",
+    "network={channels: 2, sweeps: 4}",
     "checkpoint.frequency=1",
     "evaluation.film=true",
 )
@@ -41,10 +41,10 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_other_environments_train_with_the_dense_adapter(name, workdir):
+def test_other_environments_train_with_an_mlp(name, workdir):
     """No pool, no net of their own: they just work."""
     settings = (*SMALL, "training.max_steps=128", f"env.name={name}", f"env.params={OTHERS[name]}")
-    scenario = load("maze_ppo", [*settings, "env.instances=0"])
+    scenario = load("maze_ppo", [*settings, "env.instances=0", "network.kind=mlp"])
     summary = run_multiple_experiments(scenario)
     assert np.isfinite(summary["aggregate"]["iqm"])
     assert summary["trials"][0]["environment_steps"] == 128

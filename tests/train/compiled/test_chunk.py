@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 from probes import BOTH
+from problems import problem_of
 
 from proxima.algorithms.ppo import PPOConfig, ppo
 from proxima.core.seeds import first_keys
 from proxima.core.types import TrainState
-from proxima.nets.actor_critic import NetworkConfig
 from proxima.train.compiled.chunk import (
     DATA,
     Layout,
@@ -39,7 +39,7 @@ CONFIG = PPOConfig(
 
 def make(config=CONFIG, axis=None):
     spaces = (BOTH.observation_space, BOTH.action_space)
-    agent = ppo(config, NetworkConfig(hidden=(8,)), spaces, ENVS, None, axis)
+    agent = ppo(config, problem_of(spaces, ENVS, axis=axis))
     return agent, Collector(BOTH, ENVS, config.batch_size // ENVS, axis)
 
 

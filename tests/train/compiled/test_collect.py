@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from probes import BOTH
+from problems import problem_of
 
 from proxima.core.types import Transition
 from proxima.domains.control.config import EnvConfig
@@ -57,13 +58,12 @@ def test_finished_episodes_are_a_slow_loops(seed):
 def test_next_obs_is_the_observation_before_the_reset():
     from proxima.algorithms.ppo import PPOConfig, ppo
     from proxima.core.seeds import first_keys
-    from proxima.nets.actor_critic import NetworkConfig
     from proxima.train.compiled.chunk import split_streams
     from proxima.train.compiled.collect import Collector
 
     env = make(EnvConfig(name="CartPole-v1", max_steps_per_episode=12))
     spaces = (env.observation_space, env.action_space)
-    agent = ppo(PPOConfig(), NetworkConfig(hidden=(8,)), spaces, 4, None)
+    agent = ppo(PPOConfig(), problem_of(spaces, 4))
     collector = Collector(env, 4, 64)
     keys = first_keys(jnp.uint32(0), 4)
     learner, actors = agent.init(keys.weights), collector.init(keys.resets)

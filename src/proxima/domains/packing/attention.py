@@ -15,8 +15,9 @@ to nothing gets nothing. No dropout, no positions: the net does not care about t
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import equinox as eqx
 import jax
@@ -25,7 +26,10 @@ from annotated_types import Ge
 from jax import Array
 
 from proxima.core.distributions import Categorical, categorical
-from proxima.core.spaces import ACTION_MASK, Discrete, Fields, ObservationSpace
+from proxima.core.errors import ProximaError
+from proxima.core.faults import Fault
+from proxima.core.network import Network
+from proxima.core.spaces import ACTION_MASK, Fields, ObservationSpace, Space
 from proxima.core.types import PyTree
 from proxima.nets.mlp import MLP, Linear, linear, mlp
 
@@ -36,8 +40,10 @@ EXPANSION = 2  # of the perceptron within a block
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionConfig:
-    """The size of the net that attends."""
+    """Items and spaces that attend to each other."""
 
+    kind: Literal["attention"] = "attention"
+    """The kind of net."""
     blocks: Annotated[int, Ge(1)] = 2
     """Rounds of attending."""
     heads: Annotated[int, Ge(1)] = 4
@@ -190,13 +196,8 @@ def _merged(part: Attention, heads: Array) -> Array:
     return part.merge(mixed.reshape(*mixed.shape[:-2], -1))
 
 
-def fits(observation_space: ObservationSpace) -> bool:
-    """Whether the observation has the fields this net takes."""
-    return isinstance(observation_space, Fields) and set(FIELDS) <= set(observation_space.names)
-
-
 def packing_actor_critic(
-    key: Array, config: AttentionConfig, observation_space: Fields, action_space: Discrete
+    key: Array, config: AttentionConfig, observation_space: ObservationSpace, action_space: Space
 ) -> PackingActorCritic:
     """A net for the observation; its policy starts near uniform."""
     width = config.width
@@ -220,3 +221,38 @@ def packing_actor_critic(
         space_query=linear(next(keys), width, width, 0.3),
         critic=mlp(next(keys), (4 * width, width, 1), "relu", 1.0),
     )
+
+
+def check_spaces(
+    config: AttentionConfig, observation_space: ObservationSpace, action_space: Space, env_name: str
+) -> None:
+    """An error in words where the observation has not the fields this net takes."""
+    names = observation_space.names if isinstance(observation_space, Fields) else ()
+    if set(FIELDS) <= set(names):
+        return
+    has = f"it has {', '.join(names)}" if names else "it is one array"
+    raise ProximaError(
+        f"network.kind: attention needs an observation with the fields {', '.join(FIELDS)}; {has}; "
+        "use mlp"
+    )
+
+
+def checks(scenario: Any) -> Iterator[Fault]:
+    """Heads that do not divide the width."""
+    width, heads = scenario.network.width, scenario.network.heads
+    if width % heads:
+        nearest = heads * max(1, round(width / heads))
+        yield Fault(
+            (("network", "width"), ("network", "heads")),
+            f"{width} is not a multiple of network.heads ({heads}); take {nearest}, say",
+        )
+
+
+NETWORK = Network(
+    config=AttentionConfig,
+    make=packing_actor_critic,
+    check_spaces=check_spaces,
+    shares_torso=lambda config: True,
+    raw_observations=True,
+    checks=checks,
+)

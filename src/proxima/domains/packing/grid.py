@@ -15,16 +15,18 @@ Single numbers in the observation, such as a step count, are not read.
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from annotated_types import Ge
+from annotated_types import Ge, MinLen
 from jax import Array
 
 from proxima.core.distributions import Categorical, categorical
-from proxima.core.spaces import Discrete, Fields, ObservationSpace, action_mask
+from proxima.core.errors import ProximaError
+from proxima.core.network import Network
+from proxima.core.spaces import Discrete, Fields, ObservationSpace, Space, action_mask
 from proxima.core.types import PyTree
 from proxima.nets.mlp import MLP, Linear, mlp
 
@@ -36,12 +38,18 @@ FIRST_SOURCE, FIRST_GATE, FIRST_OBSTACLE, FIRST_NOISE = 1.0, 2.0, -4.0, 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class GridConfig:
-    """The size of the net that sweeps over boards."""
+    """Values that spread over boards."""
 
+    kind: Literal["grid"] = "grid"
+    """The kind of net."""
     channels: Annotated[int, Ge(1)] = 4
     """Values per cell."""
     sweeps: Annotated[int, Ge(1)] = 40
     """Rounds of spreading: how many cells away something can be to be seen."""
+    hidden: Annotated[tuple[Annotated[int, Ge(1)], ...], MinLen(1)] = (64, 64)
+    """Widths of the hidden layers of its outputs."""
+    activation: Literal["tanh", "relu", "silu"] = "tanh"
+    """Nonlinearity after each of them."""
 
 
 class Layout(eqx.Module):
@@ -193,21 +201,12 @@ def read_layout(observation_space: ObservationSpace) -> Layout | None:
     return Layout(tuple(boards), tuple(positions), (rows, columns))
 
 
-def fits(observation_space: ObservationSpace, action_space: object) -> bool:
-    """Whether the observation is made of boards and positions, and an action is one choice."""
-    return read_layout(observation_space) is not None and isinstance(action_space, Discrete)
-
-
 def grid_actor_critic(
-    key: Array,
-    config: GridConfig,
-    hidden: tuple[int, ...],
-    activation: str,
-    spaces: tuple[Fields, Discrete],
+    key: Array, config: GridConfig, observation_space: ObservationSpace, action_space: Space
 ) -> GridActorCritic:
     """A net for the boards; its policy starts near uniform."""
-    layout = read_layout(spaces[0])
-    assert layout is not None
+    layout = read_layout(observation_space)
+    assert layout is not None and isinstance(action_space, Discrete)  # as check_spaces has it
     source_key, gate_key, actor_key, critic_key = jax.random.split(key, 4)
     boards, positions, channels = len(layout.boards), len(layout.positions), config.channels
     shape = boards + positions, channels
@@ -220,8 +219,35 @@ def grid_actor_critic(
         gate=Linear(
             gate + FIRST_NOISE * jax.random.normal(gate_key, shape), jnp.full(channels, FIRST_GATE)
         ),
-        actor=mlp(actor_key, (features, *hidden, spaces[1].n), activation, 0.01),
-        critic=mlp(critic_key, (features, *hidden, 1), activation, 1.0),
+        actor=mlp(actor_key, (features, *config.hidden, action_space.n), config.activation, 0.01),
+        critic=mlp(critic_key, (features, *config.hidden, 1), config.activation, 1.0),
         layout=layout,
         sweeps=config.sweeps,
     )
+
+
+def check_spaces(
+    config: GridConfig, observation_space: ObservationSpace, action_space: Space, env_name: str
+) -> None:
+    """An error in words unless the observation is boards and positions, and an action is one choice."""
+    if not isinstance(action_space, Discrete):
+        raise ProximaError(
+            f"network.kind: grid needs actions that are one choice, and {env_name}'s are not; use mlp"
+        )
+    if read_layout(observation_space) is not None:
+        return
+    names = observation_space.names if isinstance(observation_space, Fields) else ()
+    has = f"it has {', '.join(names)}" if names else "it is one array"
+    raise ProximaError(
+        "network.kind: grid needs an observation with boards of truth values in one shape and "
+        f"positions on them; {has}; use mlp"
+    )
+
+
+NETWORK = Network(
+    config=GridConfig,
+    make=grid_actor_critic,
+    check_spaces=check_spaces,
+    shares_torso=lambda config: True,
+    raw_observations=True,
+)

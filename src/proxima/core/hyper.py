@@ -1,0 +1,29 @@
+"""Numbers of a config as scalar arrays, so that changing one in a running program compiles nothing."""
+
+from dataclasses import fields
+from typing import Any, TypeVar, get_args, get_type_hints
+
+import jax.numpy as jnp
+from jax import Array
+
+Hyper = TypeVar("Hyper", bound=tuple)
+
+
+def make_hyper(kind: type[Hyper], config: Any, **derived: Array) -> Hyper:
+    """The NamedTuple `kind` with the config's numbers, and `derived` ones that no setting holds as it is.
+
+    A field of `kind` has the name of a config field: int32 where that is declared an int, else float32.
+    A null setting becomes the number that its metadata name: `field(default=None, metadata={"none": 0.0})`.
+    """
+    hints = get_type_hints(type(config))
+    numbers = {
+        field.name: _scalar(getattr(config, field.name), hints[field.name], field.metadata)
+        for field in fields(config)
+        if field.name in kind._fields and field.name not in derived  # type: ignore[attr-defined]
+    }
+    return kind(**numbers, **derived)
+
+
+def _scalar(value: Any, hint: Any, metadata: Any) -> Array:
+    number = metadata["none"] if value is None else value
+    return jnp.int32(number) if int in (hint, *get_args(hint)) else jnp.float32(number)

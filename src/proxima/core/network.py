@@ -1,0 +1,65 @@
+"""What a kind of net brings: its settings, how it is made of them, and which spaces it fits.
+
+The file of a net ends with its `Network`; `network.kind` in a scenario names it. A user's own comes in by the
+same door: `network: {kind: "my_package:NETWORK"}` (`nets/network.py`).
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+from jax import Array
+
+from proxima.core.distributions import Distribution
+from proxima.core.faults import Fault
+from proxima.core.spaces import ObservationSpace, Space
+from proxima.core.types import PyTree
+
+
+class PolicyAndValue(Protocol):
+    """What a learner needs of a net, over any leading axes."""
+
+    @property
+    def critic(self) -> PyTree: ...  # what only the value needs; None in an exported policy
+
+    def policy(self, obs: PyTree) -> Distribution: ...
+
+    def value(self, obs: PyTree) -> Array: ...
+
+    def __call__(self, obs: PyTree) -> tuple[Distribution, Array]: ...
+
+
+class Network(NamedTuple):
+    """A kind of net."""
+
+    config: type  # a strict frozen dataclass whose field `kind` is the net's name
+    make: Callable[[Array, Any, ObservationSpace, Space], PolicyAndValue]  # key, config, spaces
+    # config, spaces, name of the environment: ProximaError, in words, where the net does not fit them
+    check_spaces: Callable[[Any, ObservationSpace, Space, str], None]
+    shares_torso: Callable[[Any], bool] = lambda config: (
+        False
+    )  # policy and value have one in common
+    raw_observations: bool = False  # it takes observations as they are, never normalised
+    # of a scenario whose network section is this config: settings that contradict each other
+    checks: Callable[[Any], Iterator[Fault]] = lambda scenario: iter(())
+
+
+class NetworkSpec(NamedTuple):
+    """A kind of net and its settings; hashable, and equal for equal settings, so that nothing recompiles."""
+
+    kind: Network
+    config: Any
+
+    @property
+    def name(self) -> str:
+        return self.config.kind
+
+    @property
+    def shares_torso(self) -> bool:
+        """Whether policy and value are computed from one torso, so that both cost little more than one."""
+        return self.kind.shares_torso(self.config)
+
+    def make(
+        self, key: Array, observation_space: ObservationSpace, action_space: Space
+    ) -> PolicyAndValue:
+        """A net with fresh weights."""
+        return self.kind.make(key, self.config, observation_space, action_space)

@@ -1,0 +1,55 @@
+"""Numbers of a config as scalar arrays."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Annotated, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from annotated_types import Ge, Gt
+from jax import Array
+
+from proxima.core.hyper import make_hyper
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    name: str = "mine"
+    rate: Annotated[float, Gt(0)] = 3e-4
+    period: Annotated[int, Ge(1)] = 4
+    limit: Annotated[float, Gt(0)] | None = field(default=None, metadata={"none": math.inf})
+    longest: Annotated[int, Ge(1)] | None = field(default=None, metadata={"none": 7})
+    size: int = 64
+
+
+class Hyper(NamedTuple):
+    rate: Array
+    final_rate: Array
+    period: Array
+    limit: Array
+    longest: Array
+
+
+def test_numbers_are_scalars_of_the_declared_kind():
+    hyper = make_hyper(Hyper, Config(rate=1), final_rate=jnp.float32(0.0))
+    expected = (np.float32(1), np.float32(0), np.int32(4), np.float32(math.inf), np.int32(7))
+    for ours, theirs in zip(hyper, expected, strict=True):
+        assert ours.dtype == theirs.dtype and ours.shape == () and ours == theirs
+
+
+def test_a_setting_that_is_not_null_is_itself():
+    hyper = make_hyper(Hyper, Config(limit=0.5, longest=3), final_rate=jnp.float32(0.0))
+    assert (float(hyper.limit), int(hyper.longest)) == (0.5, 3)
+
+
+def test_a_derived_number_comes_before_the_setting_of_its_name():
+    hyper = make_hyper(Hyper, Config(), final_rate=jnp.float32(0.0), rate=jnp.float32(2.0))
+    assert float(hyper.rate) == 2.0
+
+
+def test_a_number_that_nobody_gives_or_takes_is_an_error():
+    with pytest.raises(TypeError, match="final_rate"):
+        make_hyper(Hyper, Config())
+    with pytest.raises(TypeError, match="other"):
+        make_hyper(Hyper, Config(), final_rate=jnp.float32(0.0), other=jnp.float32(0.0))
