@@ -4,7 +4,6 @@ These two tables are all that the house knows of any of them. An entry is import
 """
 
 import difflib
-import importlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from proxima.core.algorithm import Algorithm
 from proxima.core.errors import ProximaError
+from proxima.core.functions import object_at
 
 ALGORITHMS = {
     "ppo": "proxima.algorithms.ppo:ALGORITHM",
@@ -62,23 +62,6 @@ def named(name: str, table: Mapping[str, str], setting: str, kind: type) -> Any:
     thing = object_at(path, setting)
     if not isinstance(thing, kind):
         raise ProximaError(f"{setting}: {name} is a {type(thing).__name__}, not a {kind.__name__}")
-    return thing
-
-
-def object_at(path: str, setting: str) -> Any:
-    """What package.module:name leads to; the working directory's modules can be named too."""
-    module, _, name = path.partition(":")
-    try:
-        thing = importlib.import_module(module)
-    except ModuleNotFoundError as failure:
-        raise ProximaError(
-            f"{setting}: {path}: there is no module {failure.name}; it must be installed, or stand in the "
-            "working directory or beside the scenario's file"
-        ) from failure
-    for part in name.split("."):
-        if not hasattr(thing, part):
-            raise ProximaError(f"{setting}: {path}: {module} has nothing called {name}")
-        thing = getattr(thing, part)
     return thing
 
 

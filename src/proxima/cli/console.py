@@ -1,6 +1,7 @@
 """What a person sees while a run trains and when it has ended."""
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, Group
@@ -8,21 +9,24 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from proxima.run.recording import Display, StageView
-from proxima.scenario import AnyScenario, LanguageScenario, Scenario
-from proxima.train.loop import ChunkReport
+from proxima.build import domain
+from proxima.run.display import Display, View
+from proxima.run.results import Summary
+from proxima.scenario import Scenario
 
 STATES = {
     None: "running",
     "converged": "converged",
     "budget": "done",
     "nan": "NaN: stopped",
+    "alarm": "alarm: stopped",
     "callback": "stopped",
 }
+MOST_STATES = 8  # trials whose state is shown one by one
 
 
-def live_display(console: Console, scenario: AnyScenario) -> Display:
-    """A progress line with steps, speed, return and time left, and the state of each trial or stage."""
+def live_display(console: Console, scenario: Scenario) -> Display:
+    """A progress line with steps, speed, figures and time left, and the state of each trial."""
     live = Live(
         Text("Preparing: building and compiling the program…", style="dim"),
         console=console,
@@ -32,62 +36,66 @@ def live_display(console: Console, scenario: AnyScenario) -> Display:
         redirect_stderr=False,
     )
     interactive = console.is_terminal
-    said: dict[Any, float] = {"fraction": -1.0}
+    shown_at: dict[str, float] = {}
     if interactive:
         live.start()
 
     def say(text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True)
+        write(console, text)
 
-    def chunk(report: ChunkReport, seconds: float) -> None:
-        assert not isinstance(scenario, LanguageScenario)
-        line = progress_line(report, seconds, scenario)
+    def progress(view: View) -> None:
+        line = progress_line(view, scenario)
         if interactive:
-            live.update(Group(line, trial_states(report)))
+            live.update(Group(line, trial_states(view)) if len(view.stage.trials) > 1 else line)
             return
-        fraction = done_fraction(report, scenario)  # a log file gets a line per tenth
-        if fraction >= said["fraction"] + 0.1 or not report.progress.active.any():
-            said["fraction"] = fraction
+        place = f"{view.name} {view.stage.trials[0]}"  # a log file gets a line per tenth
+        ended = not view.report.progress.active.any()
+        if view.fraction >= shown_at.get(place, -1.0) + 0.1 or ended:
+            shown_at[place] = view.fraction
             console.print(line, soft_wrap=True)
 
-    def stage(view: StageView, seconds: float) -> None:
-        line = stage_line(view, seconds, scenario)
+    def working(what: str, done: int, total: int) -> None:
         if interactive:
-            live.update(line)
-            return
-        place, fraction = (view.trial, view.stage), view.done / view.updates
-        if fraction >= said.get(place, -1.0) + 0.1 or fraction == 1:
-            said[place] = fraction
-            console.print(line, soft_wrap=True)
+            count = f" {done + 1} of {total}" if total > 1 else ""
+            live.update(Text(f"{scenario.name}: {what}{count} …", style="dim"))
 
-    return Display(say, chunk, live.stop, stage)
+    return Display(say, progress, working, live.stop)
 
 
-# The figures of a stage that a person wants to see while it runs, by what they are called there.
-STAGE_FIGURES = {
-    "loss/sft": "loss",
-    "eval/perplexity": "held-out perplexity",
-    "loss/reward_model": "loss",
-    "eval/accuracy": "held-out accuracy",
-    "train/score": "reward",
-    "train/kl": "KL",
-    "train/eos_rate": "EOS",
-    "eval/reward": "held-out reward",
-    "eval/judge": "judge",
-}
-
-
-def stage_line(view: StageView, seconds: float, scenario: AnyScenario) -> Text:
-    """Updates, the stage's figures, time left."""
-    text = _bar(scenario.name, view.done / view.updates)
-    trial = f"trial {view.trial} " if scenario.trials > 1 else ""
-    text.append(f"  {trial}{view.stage.replace('_', ' ')} {view.done:,} / {view.updates:,} updates")
-    for key, name in STAGE_FIGURES.items():
-        if key in view.metrics:
-            text.append(f"  {name} {shown(view.metrics[key])}", style="cyan")
-    left = seconds * (view.updates - view.done)
-    text.append(f"  {left:.0f} s left" if view.done else "", style="dim")
+def progress_line(view: View, scenario: Scenario) -> Text:
+    """How far a stage is, its speed, its figures, time left."""
+    progress, stage = view.report.progress, view.stage
+    budget = f" / {stage.schedule.max_steps:,}" if stage.schedule.max_steps else ""
+    text = _bar(scenario.name, view.fraction)
+    if view.name:
+        trial = f"trial {stage.trials[0]} " if scenario.trials > 1 else ""
+        text.append(f"  {trial}{view.name.replace('_', ' ')}")
+    text.append(f"  {progress.steps:,}{budget} {stage.unit}")
+    rows = [row for row in view.report.rows if row is not None]
+    if stage.unit == "steps":
+        total = sum(book.steps for book in progress.books)
+        text.append(f"  {total / max(view.seconds, 1e-9):,.0f} steps/s", style="cyan")
+    scores = [score.figures for score in view.report.scores or [] if score is not None]
+    for key, name in stage.figures.items():
+        mean = _mean(key, [*rows, *scores])
+        if mean is not None:
+            text.append(f"  {name} {shown(mean)}")
+    memory = _mean("memory/rss_mb", rows)
+    text.append(f"  {memory:,.0f} MB" if memory else "", style="dim")
+    left = _left(view)
+    text.append(f"  {left:.0f} s left" if math.isfinite(left) else "", style="dim")
     return text
+
+
+def _left(view: View) -> float:
+    """Seconds to the end of the budget, by what this process has done of it."""
+    done = view.fraction - view.begun_at
+    return view.seconds * (1 - view.fraction) / done if done > 0 else math.nan
+
+
+def _mean(key: str, rows: Sequence[Mapping[str, float]]) -> float | None:
+    values = [row[key] for row in rows if key in row]
+    return sum(values) / len(values) if values else None
 
 
 def _bar(name: str, fraction: float) -> Text:
@@ -100,132 +108,74 @@ def _bar(name: str, fraction: float) -> Text:
     return text
 
 
-def done_fraction(report: ChunkReport, scenario: Scenario) -> float:
-    """How much of the budget is used, the larger of steps and episodes."""
-    books = report.progress.books
-    parts = [0.0]
-    if scenario.training.max_steps:
-        parts.append(max(book.steps for book in books) / scenario.training.max_steps)
-    if scenario.training.max_episodes:
-        parts.append(max(book.episodes for book in books) / scenario.training.max_episodes)
-    return min(1.0, max(parts))
-
-
-def progress_line(report: ChunkReport, seconds: float, scenario: Scenario) -> Text:
-    """Steps, steps/s over all trials, mean return, time left."""
-    steps = max(book.steps for book in report.progress.books)
-    total = sum(book.steps for book in report.progress.books)
-    fraction = done_fraction(report, scenario)
-    rows = [row for row in report.metrics if row is not None]
-    returns = [row["episode/return"] for row in rows if "episode/return" in row]
-    left = seconds * (1 - fraction) / fraction if fraction > 0 else math.nan
-    budget = f" / {scenario.training.max_steps:,}" if scenario.training.max_steps else ""
-    text = _bar(scenario.name, fraction)
-    text.append(f"  {steps:,}{budget} steps")
-    text.append(f"  {total / max(seconds, 1e-9):,.0f} steps/s", style="cyan")
-    text.append(f"  return {shown(sum(returns) / len(returns))}" if returns else "  return –")
-    evaluated = [row["eval/return_mean"] for row in rows if "eval/return_mean" in row]
-    if evaluated:
-        text.append(f"  greedy {shown(sum(evaluated) / len(evaluated))}")
-    memory = [row["memory/rss_mb"] for row in rows if "memory/rss_mb" in row]
-    text.append(f"  {memory[0]:,.0f} MB" if memory else "", style="dim")
-    text.append(f"  {left:.0f} s left" if math.isfinite(left) else "", style="dim")
-    return text
-
-
-def trial_states(report: ChunkReport) -> Text:
-    """One word per trial."""
-    text = Text()
-    for trial, book in enumerate(report.progress.books):
-        row = report.metrics[trial]
-        number = f" {shown(row['episode/return'])}" if row and "episode/return" in row else ""
+def trial_states(view: View) -> Text:
+    """One word per trial, or how many there are in each state."""
+    books, text = view.report.progress.books, Text()
+    if len(books) > MOST_STATES:
+        states = [STATES[book.stopped] for book in books]
+        counts = {state: states.count(state) for state in dict.fromkeys(states)}
+        return Text("  " + ", ".join(f"{count} {state}" for state, count in counts.items()))
+    figure = next(iter(view.stage.figures))
+    for lane, book in enumerate(books):
+        row = view.report.rows[lane]
+        number = f" {shown(row[figure])}" if row and figure in row and not book.stopped else ""
         style = {"converged": "green", "nan": "red"}.get(book.stopped or "", "")
-        text.append(
-            f"  trial {trial}: {STATES[book.stopped]}{number if book.stopped is None else ''}",
-            style,
-        )
+        text.append(f"  trial {view.stage.trials[lane]}: {STATES[book.stopped]}{number}", style)
     return text
 
 
 def shown(value: float) -> str:
-    """A return with as many digits as its size asks for: 493.6, but 0.0312."""
+    """A figure with as many digits as its size asks for: 493.6, but 0.0312."""
     return f"{value:.1f}" if abs(value) >= 10 or value == 0 else f"{value:.3g}"
 
 
-def print_summary(console: Console, summary: dict[str, Any]) -> None:
-    """The table of trials, the interval over them, what was registered, and where everything is."""
-    console.print(trials_table(summary))
-    console.print(interval_line(summary), soft_wrap=True, highlight=False)
-    if "time" in summary:  # runs of an older version did not note it
-        console.print(time_line(summary), soft_wrap=True, highlight=False, style="dim")
-    for model in summary.get("registered", []):
-        console.print(
-            f"Registered [bold]{model['name']}[/] version {model['version']}:  "
-            f"mlflow.pyfunc.load_model({model['uri']!r})",
-            highlight=False,
-            soft_wrap=True,
-        )
-    if summary.get("tracking_error"):
-        console.print(f"[yellow]Tracking failed:[/] {summary['tracking_error']}", soft_wrap=True)
-    console.print(f"Results, plots and checkpoints:  {summary['paths']['run']}", soft_wrap=True)
-    console.print(f"The report, one page:            {summary['paths']['report']}", soft_wrap=True)
-    if summary.get("mlflow_run_id"):
-        console.print("Look at it in the browser:       proxima dashboard")
+def write(console: Console, text: str, style: str | None = None) -> None:
+    """A line as it is: no markup, no colours of its own, no line breaks."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True, style=style)
 
 
-def trials_table(summary: dict[str, Any]) -> Table:
-    """One row per trial."""
-    title = f"{summary['scenario']} · {summary['algorithm']}"
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for name in ("trial", "steps", "episodes", "greedy", "sampled", "state"):
-        table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)
-    for result in summary["trials"]:
-        state = STATES[result["stopped"]]
-        if result["converged"]:
-            state = f"solved at {result['converged_at_step']:,}"
-        table.add_row(
-            str(result["trial"]),
-            f"{result['environment_steps']:,}",
-            f"{result['episodes']:,}",
-            *(
-                f"{shown(result[key]['return_mean'])} ± {shown(result[key]['return_std'])}"
-                for key in ("evaluation", "sampled")
-            ),
-            state,
-        )
-    return table
+MOST_ROWS = 12  # of the table of trials
 
 
-def interval_line(summary: dict[str, Any]) -> str:
-    """The interquartile mean and its interval, beside the random policy."""
-    aggregate, random = summary["aggregate"], summary["baselines"]["random"]
-    if aggregate["iqm"] is None:
-        return "No trial ended with a usable policy."
-    what = "Greedy log return on the test split" if "trading" in summary else "Greedy return"
-    line = f"{what}, interquartile mean of {aggregate['n']} trial(s): {shown(aggregate['iqm'])}"
-    if aggregate["low"] is not None:
-        line += f"  (95 % interval {shown(aggregate['low'])} … {shown(aggregate['high'])})"
-    line += f"; random policy {shown(random['iqm'])}"
-    for name in summary.get("references", ()):
-        line += f"; {name.replace('_', ' ')} {shown(summary['baselines'][name]['iqm'])}"
-    if summary["target_reward"] is not None:
-        line += f"; target {summary['target_reward']:g}"
-    for name, score in summary.get("scores", {}).items():
-        if score["iqm"] is None:
-            continue
-        line += f"\n{name.replace('_', ' ')}: {shown(score['iqm'])}"
-        if score["low"] is not None:
-            line += f"  (95 % interval {shown(score['low'])} … {shown(score['high'])})"
-    return line + (_beside(summary["trading"]) if "trading" in summary else "")
+def print_summary(console: Console, summary: Summary) -> None:
+    """What the domain says of the run, what was registered, and where everything is."""
+    closing = domain(summary.domain).closing(summary)
+    table = Table(title=Text(closing.title), title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for name in closing.columns:
+        left = name in ("", "state")
+        table.add_column(name, justify="left" if left else "right", no_wrap=True)
+    rows = closing.rows if len(closing.rows) <= MOST_ROWS else closing.rows[: MOST_ROWS - 2]
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console.print(table)
+    if len(rows) < len(closing.rows):
+        write(console, f"… and {len(closing.rows) - len(rows)} more, in summary.json", style="dim")
+    for line in closing.lines:
+        write(console, line)
+    write(console, time_line(summary), style="dim")
+    for model in summary.registered:
+        where = f"mlflow.pyfunc.load_model({model.uri!r})"
+        write(console, f"Registered {model.name} version {model.version}:  {where}")
+    if summary.tracking_error:
+        write(console, f"Tracking failed: {summary.tracking_error}", style="yellow")
+    pointers = {
+        "Results, plots and checkpoints": summary.paths["run"],
+        "The report, one page": summary.paths["report"],
+        **closing.pointers,
+    }
+    if summary.mlflow_run_id:
+        pointers["Look at it in the browser"] = "proxima dashboard"
+    for what, where in pointers.items():
+        write(console, f"{what + ':':<33}{where}")
 
 
-def time_line(summary: dict[str, Any]) -> str:
+def time_line(summary: Summary) -> str:
     """Where the wall time went, and the memory it took."""
-    spent = dict(summary["time"])
+    spent: dict[str, Any] = dict(summary.time)
     total = spent.pop("total")
     parts = ", ".join(f"{part} {seconds:.1f}" for part, seconds in spent.items() if seconds >= 0.05)
-    line = f"{total:.1f} s: {parts}; memory at most {summary['memory_peak_mb']:,.0f} MB"
-    phases = summary["trials"][0]["phases"]
+    line = f"{total:.1f} s: {parts}; memory at most {summary.memory_peak_mb:,.0f} MB"
+    phases = summary.trials[0].phases
     if phases is None:
         return line
     whole = phases["rollout"] + phases["learn"]
@@ -235,22 +185,3 @@ def time_line(summary: dict[str, Any]) -> str:
         if part not in ("rollout", "update")
     ]
     return f"{line}; of an update {', '.join(shares)}"
-
-
-def _beside(trading: dict[str, Any]) -> str:
-    """What others would have made of the same prices, and the score: 0 is chance, 1 the oracle."""
-    references, scores = trading["references"]["splits"]["test"], trading["score"]["test"]
-    names = {
-        "buy_and_hold": "buy and hold",
-        "momentum": "momentum",
-        "model": "the model's best rule",
-    }
-    names |= {"foresight": "perfect foresight"}
-    told = ""
-    for key, name in names.items():
-        if references[key] is None:
-            continue
-        told += f"; {name} {shown(references[key]['log_return'])}"
-        if scores.get(key) is not None:
-            told += f" (score {scores[key]['iqm']:.2f})"
-    return told

@@ -18,7 +18,8 @@ def object_at(path: str, setting: str, kind: str = "object") -> Any:
         names = vars(importlib.import_module(module))
     except ImportError as failure:
         raise ProximaError(
-            f"{setting}: cannot import {module} ({failure}); is its directory in PYTHONPATH?"
+            f"{setting}: cannot import {module} ({failure}); it must be installed, or stand in the "
+            "working directory or beside the scenario's file"
         ) from failure
     if name not in names:
         raise ProximaError(f"{setting}: {module} has no {kind} {name}")

@@ -41,12 +41,18 @@ class Trainable(NamedTuple):
 
     stage: Stage
     judge: Callable[[Trained], Verdict]  # writes what stages after it start from
-    export: Callable[[Trained], None] = lambda trained: None  # every lane's policy, for others to use
+    export: Callable[[Trained], None] = lambda trained: (
+        None
+    )  # every lane's policy, for others to use
     draw: Callable[[Trained, int, Outcome], None] = lambda trained, lane, outcome: None  # pictures
     # Seconds per update by part, and those of a stage that says them in every row.
     profile: Callable[[PyTree, list[Row], int], dict[str, float] | None] = (
         lambda states, rows, updates: None
     )
+    # A lane's state and a number of episodes → those of each policy; a state → one greedy episode. None
+    # where a policy is not played in episodes.
+    measure: Callable[[PyTree, int], dict[str, Episodes]] | None = None
+    record: Callable[[PyTree], Any] | None = None
     close: Callable[[], None] = lambda: None
 
 
@@ -96,12 +102,21 @@ class Prepared(NamedTuple):
     # Fixed rules on the episodes of the closing evaluation.
     references: Callable[[], Mapping[str, Episodes]] = dict
     # A trial's last stage and its metrics → how much it has seen.
-    counts: Callable[[StageResult, Sequence[Row]], Counts] = (
-        lambda stage, rows: Counts(stage.steps, stage.episodes)
+    counts: Callable[[StageResult, Sequence[Row]], Counts] = lambda stage, rows: Counts(
+        stage.steps, stage.episodes
     )
     final_metrics: Callable[[TrialResult], Mapping[str, float]] = lambda trial: {}  # to the tracker
-    artifacts: Sequence[str] = ()  # files and folders of a trial that the tracker keeps besides the usual
+    artifacts: Sequence[
+        str
+    ] = ()  # files and folders of a trial that the tracker keeps besides the usual
     close: Callable[[], None] = lambda: None
+
+
+class Patterns(NamedTuple):
+    """Synthetic data that can be made by itself."""
+
+    describe: Callable[[], list[dict[str, Any]]]  # every pattern with its settings
+    write: Callable[[str, str | None, Mapping[str, Any]], Path]  # pattern, file's name, settings
 
 
 class Data(NamedTuple):
@@ -109,6 +124,7 @@ class Data(NamedTuple):
 
     what: str  # what it is, for sentences: Prices, Texts
     generate: Callable[[Any, Path], Path]  # scenario, directory → where it was written
+    patterns: Patterns | None = None
 
 
 class Overview(NamedTuple):
@@ -134,16 +150,25 @@ class Domain(NamedTuple):
     """A domain as the rest of the house sees it."""
 
     name: str
-    scenario: type  # a frozen dataclass: the sections that such a scenario has, over the common ones
+    scenario: (
+        type  # a frozen dataclass: the sections that such a scenario has, over the common ones
+    )
     checks: Callable[[Any], Iterator[Fault]]
     prepare: Callable[[Any], Prepared]  # of a scenario
     overview: Callable[[Any], Overview]  # of a scenario
     closing: Callable[[Summary], Closing]
     page: Callable[[RunData], Page]
+    trial_page: Callable[[Any, Path, Path | None], Path] | None = (
+        None  # scenario, its directory, out
+    )
     details: tuple[type | None, type | None] = (None, None)  # types of a trial's and a summary's
     backends: tuple[str, ...] = ()  # env.backend of scenarios that do not name their domain
     networks: Mapping[str, str] = {}  # kinds of network it offers, and where their Network is
     curve: tuple[str, str] = ("", "eval/return_mean")  # stage and metric of the learning curve
     data: Data | None = None
-    film: Callable[[Path, str, Any], bool] = lambda path, env_name, recording: False  # of an episode
-    prepare_host: Callable[[Any], None] = lambda scenario: None  # asks for devices before JAX starts
+    film: Callable[[Path, str, Any], bool] = lambda path, env_name, recording: (
+        False
+    )  # of an episode
+    prepare_host: Callable[[Any], None] = lambda scenario: (
+        None
+    )  # asks for devices before JAX starts

@@ -1,7 +1,7 @@
-"""What the domains of environments share: agent and program of a scenario, judging returns, exporting, drawing.
+"""What the domains of environments share: agent and program, judging by returns, exporting, drawing.
 
-    environments (compiled, or pools on the host) + algorithm ─► agent ─► program ─► a stage over all trials
-    when it has trained: greedy, sampled and random policy on the same fixed episodes, beside fixed rules
+environments (compiled, or pools on the host) + algorithm ─► agent ─► program ─► a stage over all trials
+when it has trained: greedy, sampled and random policy on the same fixed episodes, beside fixed rules
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +14,7 @@ import numpy as np
 
 from proxima.build import algorithm, domain_of
 from proxima.core.algorithm import Problem
+from proxima.core.network import NetworkSpec
 from proxima.core.seeds import trial_seeds
 from proxima.core.spaces import Fields, ObservationSpace, Space, is_discrete, zeros
 from proxima.core.types import Agent, Env, PyTree, TrainState, View
@@ -28,7 +29,6 @@ from proxima.domains.domain import (
     Trained,
     Verdict,
 )
-from proxima.nets.network import Net
 from proxima.report import plots
 from proxima.run.results import Episodes, Outcome, Summary, TrialResult, described
 from proxima.scenario.tree import EnvironmentScenario, network
@@ -54,7 +54,9 @@ HOST_PARTS = ("env", "act", "learn")  # what programs over host environments tim
 
 Judge = Callable[[Trained, list[Outcome]], Verdict]  # adds what the domain knows to the outcomes
 Draw = Callable[[Trained, int, Outcome], None]
-Film = Callable[[Path, str, Recording], bool]  # path, environment, episode → whether it can be drawn
+Film = Callable[
+    [Path, str, Recording], bool
+]  # path, environment, episode → whether it can be drawn
 
 
 class Built(NamedTuple):
@@ -74,6 +76,9 @@ class Rules(NamedTuple):
     baselines: Mapping[str, Callable[[int], Evaluation]] = {}
     # Every trial's scores in the problem's own terms, (trials,), from its evaluation and the baselines'.
     score: Callable[[Evaluation, Mapping[str, Evaluation]], Mapping[str, Any]] | None = None
+
+
+NO_RULES = Rules()
 
 
 def prepare_host(scenario: EnvironmentScenario) -> None:
@@ -123,9 +128,7 @@ def compiled(
 
 def hosted(scenario: Any, spaces: tuple[ObservationSpace, Space], pools: Pools) -> Built:
     """The agent on environments that step on the host."""
-    agent = algorithm(scenario.algorithm.name).make(
-        scenario.algorithm, _problem(scenario, *spaces)
-    )
+    agent = algorithm(scenario.algorithm.name).make(scenario.algorithm, _problem(scenario, *spaces))
     program = host_program(
         agent,
         pools,
@@ -145,7 +148,7 @@ def _problem(scenario: Any, observation_space: ObservationSpace, action_space: S
         observation_space=observation_space,
         action_space=action_space,
         num_envs=scenario.env.num_envs,
-        network=Net(network(domain_of(scenario), config.kind), config),
+        network=NetworkSpec(network(domain_of(scenario), config.kind), config),
         total_updates=total_updates(scenario),
     )
 
@@ -169,7 +172,7 @@ def prepared(
     scenario: Any,
     built: Built,
     *,
-    rules: Rules = Rules(),
+    rules: Rules = NO_RULES,
     judge: Judge = lambda trained, outcomes: Verdict(outcomes),
     draw: Draw | None = None,
     film: Film = lambda path, name, recording: False,
@@ -193,6 +196,8 @@ def prepared(
             export=partial(export, scenario, built),
             draw=partial(draw_trial, scenario, built, draw, film),
             profile=partial(phases, built.program),
+            measure=partial(measure, built.program),
+            record=lambda state: built.program.record(state.learner),
         )
 
     def added(results: Sequence[TrialResult], verdicts: Sequence[Any]) -> Added:
@@ -206,8 +211,7 @@ def prepared(
         final_metrics=final_metrics,
         facts=facts,
         references=lambda: {
-            name: described(each.returns[0], each.lengths[0])
-            for name, each in references().items()
+            name: described(each.returns[0], each.lengths[0]) for name, each in references().items()
         },
         artifacts=("policy", "film.gif", *artifacts),
         close=built.program.close,
@@ -254,6 +258,16 @@ def _outcomes(
             )
         )
     return outcomes
+
+
+def measure(program: Program, state: TrainState, episodes: int) -> dict[str, Episodes]:
+    """One trial's greedy, sampled and random policy on the fixed evaluation episodes."""
+    learners = jax.tree.map(lambda leaf: jax.numpy.asarray(leaf)[None], state.learner)
+    played = {
+        name: program.examine(learners, policy, episodes)
+        for name, policy in CLOSING_POLICIES.items()
+    }
+    return {name: described(each.returns[0], each.lengths[0]) for name, each in played.items()}
 
 
 def _finite(value: Any) -> float | None:
@@ -405,9 +419,7 @@ STATES = {
 
 def _spread(episodes: Episodes | None) -> str:
     return (
-        "–"
-        if episodes is None
-        else f"{shown(episodes.return_mean)} ± {shown(episodes.return_std)}"
+        "–" if episodes is None else f"{shown(episodes.return_mean)} ± {shown(episodes.return_std)}"
     )
 
 

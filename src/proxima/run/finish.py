@@ -34,7 +34,6 @@ from proxima.run.results import (
     aggregate_of,
 )
 from proxima.track.tracker import Status, TrackingOutcome
-from proxima.train.loop import Book
 from proxima.train.memory import MEGABYTE, peak_bytes
 
 STAGE = "stage.json"
@@ -147,7 +146,9 @@ def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def finish_run(run: Run, stages: Mapping[str, list[StageResult]], verdicts: Sequence[Any]) -> Summary:
+def finish_run(
+    run: Run, stages: Mapping[str, list[StageResult]], verdicts: Sequence[Any]
+) -> Summary:
     """All that is written once every stage has ended; the summary. `stages`: by name, of every trial."""
     run.notes.change(status="finishing")
     with timed(run.clock, "finish"):
@@ -177,9 +178,7 @@ def finish_run(run: Run, stages: Mapping[str, list[StageResult]], verdicts: Sequ
     return summary
 
 
-def _trial_result(
-    run: Run, trial: int, stages: Mapping[str, list[StageResult]]
-) -> TrialResult:
+def _trial_result(run: Run, trial: int, stages: Mapping[str, list[StageResult]]) -> TrialResult:
     """What a trial is worth is what its last stage says."""
     mine = {name: each for name, of_all in stages.items() for each in of_all if each.trial == trial}
     last = list(mine.values())[-1]
@@ -231,7 +230,9 @@ def _summary(run: Run, trials: Sequence[TrialResult], verdicts: Sequence[Any]) -
     added = run.prepared.summarize(trials, verdicts)
     references = run.prepared.references()
     names = dict.fromkeys(name for trial in trials for name in trial.baselines)
-    baselines = {name: over_trials([trial.baselines.get(name) for trial in trials], trials) for name in names}
+    baselines = {
+        name: over_trials([trial.baselines.get(name) for trial in trials], trials) for name in names
+    }
     baselines |= {name: aggregate_of([each.return_mean]) for name, each in references.items()}
     paths = {
         "run": str(run.files.root),
@@ -385,7 +386,10 @@ def _over_all(summary: Summary) -> dict[str, float]:
         aggregate = dataclasses.asdict(summary.aggregate)
         named |= {f"final/{key}": value for key, value in aggregate.items()}
     for name, change in summary.figures.items():
-        named |= {f"final/{name}_before": change.before.iqm, f"final/{name}_after": change.after.iqm}
+        named |= {
+            f"final/{name}_before": change.before.iqm,
+            f"final/{name}_after": change.after.iqm,
+        }
     return {name: value for name, value in named.items() if value is not None}
 
 
@@ -439,7 +443,9 @@ def best_converged(trials: Sequence[TrialResult]) -> int | None:
 
     def rank(trial: TrialResult) -> tuple[float, ...]:
         policies = (trial.evaluation, trial.sampled)
-        return tuple(-np.inf if e is None or e.return_mean is None else e.return_mean for e in policies)
+        return tuple(
+            -np.inf if e is None or e.return_mean is None else e.return_mean for e in policies
+        )
 
     converged = [trial for trial in trials if trial.converged]
     return max(converged, key=rank).trial if converged else None

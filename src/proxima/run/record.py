@@ -1,19 +1,19 @@
 """A stage under way: restored or begun, trained, recorded once per chunk, and saved.
 
-    <trial>/[<stage>/]metrics.jsonl     one object per chunk, at its step
-    <trial>/[<stage>/]checkpoints/      last and best
+<trial>/[<stage>/]metrics.jsonl     one object per chunk, at its step
+<trial>/[<stage>/]checkpoints/      last and best
 """
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
 from proxima.core.types import PyTree
 from proxima.domains.domain import Domain, Planned, Prepared, Trainable, Trained
 from proxima.run import results
-from proxima.run.clock import Clock, note, note_chunk, timed
+from proxima.run.clock import Clock, note_chunk, timed
 from proxima.run.display import Callback, Display, View, callback_view
 from proxima.run.files import RunFiles, append_row, keep_rows_until, read_rows
 from proxima.run.results import RunInfo
@@ -199,7 +199,7 @@ class _Recorder:
         return reasons
 
     def save(
-        self, states: PyTree, progress: Progress, best: list[int] = [], last: bool = True
+        self, states: PyTree, progress: Progress, best: Sequence[int] = (), last: bool = True
     ) -> None:
         """A checkpoint of every lane to resume from, or (not `last`) of those at their best only.
 
@@ -258,7 +258,9 @@ class _Recorder:
         for lane, folder in enumerate(self._folders):
             rows = [row for row in read_rows(folder / "metrics.jsonl") if _is_evaluated(row)]
             for alarm in self._stage.alarms(rows):
-                self._run.display.say(f"Alarm after {self._stage.unit[:-1]} {alarm.step}: {alarm.text}")
+                self._run.display.say(
+                    f"Alarm after {self._stage.unit[:-1]} {alarm.step}: {alarm.text}"
+                )
                 if self._stage.schedule.stop_on_alarm:
                     stopped[lane] = "alarm"
         return stopped

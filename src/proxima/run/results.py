@@ -257,6 +257,8 @@ class RunInfo:
     mlflow_children: tuple[str, ...] = ()
     mlflow_uri: str | None = None
 
+    __getitem__ = by_name
+
 
 def aggregate_of(values: Sequence[float | None]) -> Aggregate:
     """A figure over trials; one that is missing or not finite counts as failed."""

@@ -1,6 +1,6 @@
 """Running an experiment: every trial of a scenario, from first seed to results on disk.
 
-    domain.prepare ─► create or find the run's directory ─► for each stage: [restore] train, record, judge ─► finish
+prepare ─► create or find the directory ─► for each stage: [restore] train, record, judge ─► finish
 """
 
 import dataclasses
@@ -8,21 +8,20 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from proxima.build import domain, domain_of, make_importable
+from proxima.build import domain_of
 from proxima.core.errors import ProximaError
 from proxima.domains.domain import Domain, Planned, Prepared
-from proxima.run import results
 from proxima.run.clock import note, timed
 from proxima.run.display import Callback, Display, silent
 from proxima.run.files import RunFiles, create_run, find_run
 from proxima.run.finish import Finished, finish_run, finish_stage, is_done, read_stage
+from proxima.run.read import load_scenario, read_info, read_summary
 from proxima.run.record import Notes, Run, saved, stage_names, train_planned
 from proxima.run.results import RunInfo, StageResult, Summary, TrialResult
 from proxima.run.session import Opening, interruptible, open_session
-from proxima.scenario import Scenario, dump, from_mapping, parse
+from proxima.scenario import Scenario, dump
 
 
 class Start(NamedTuple):
@@ -74,27 +73,6 @@ def resume_experiment(
         return _run(start, files, info, callback, display)
     finally:
         start.prepared.close()
-
-
-def read_info(files: RunFiles) -> RunInfo:
-    """What run.json says of a run."""
-    return results.read(files.info, RunInfo)
-
-
-def read_summary(files: RunFiles) -> Summary:
-    """What a finished run came to."""
-    return results.read_summary(files.summary, domain(read_info(files).domain).details)
-
-
-def load_scenario(files: RunFiles) -> Scenario:
-    """The scenario a run was started with."""
-    source = str(files.scenario)
-    make_importable(Path.cwd())
-    try:
-        text = files.scenario.read_text()
-    except (OSError, UnicodeDecodeError) as failure:
-        raise ProximaError(f"{source}: cannot be read ({failure})") from failure
-    return from_mapping(parse(text, source), source)
 
 
 def _start(scenario: Scenario) -> Start:
@@ -184,9 +162,7 @@ def _run_stage(run: Run, planned: Planned) -> Finished:
 
 def _can_go_on(planned: Planned, stages: Mapping[str, list[StageResult]]) -> bool:
     """Whether no trial of the stage has broken down in a stage before."""
-    broken = {
-        each.trial for before in stages.values() for each in before if each.stopped == "nan"
-    }
+    broken = {each.trial for before in stages.values() for each in before if each.stopped == "nan"}
     return not broken & set(planned.trials)
 
 

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from typing import Any, final
 
 from proxima.core.errors import ProximaError
-from proxima.run.evaluation import evaluate_reference
-from proxima.run.recording import Callback
+from proxima.run.display import Callback
+from proxima.run.evaluate import evaluate_reference
+from proxima.run.results import TrialResult
 from proxima.run.start import run_single_experiment
-from proxima.scenario import Scenario, from_mapping, to_mapping, with_environment
+from proxima.scenario import Scenario, from_mapping, to_mapping
 
-NOT_HERE = "use proxima.domains.language.PPOTrainer"
 # In the order in which a name is looked for: an environment's own come last, `name` is never meant.
 SECTIONS = (
     "algorithm",
@@ -32,9 +32,9 @@ class Trainer:
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
-        self.results: dict[str, Any] | None = None
+        self.results: TrialResult | None = None
 
-    def train(self, callback: Callback | None = None) -> dict[str, Any]:
+    def train(self, callback: Callback | None = None) -> TrialResult:
         """Train to the end and return the results; the callback may stop it by returning False."""
         self.results = run_single_experiment(self.scenario, callback=callback)
         return self.results
@@ -76,7 +76,7 @@ def scenario_for(env: str | Scenario, algorithm: str, settings: Mapping[str, Any
     if isinstance(env, str):
         name = "".join(letter if letter.isalnum() else "_" for letter in env).lower()
         given = {"name": name, "env": {"name": env}, "algorithm": {"name": algorithm}}
-        env = with_environment(from_mapping(given, source), NOT_HERE)
+        env = from_mapping(given, source)
     elif env.algorithm.name != algorithm:
         raise ProximaError(
             f"{source}: the scenario {env.name} is trained by {env.algorithm.name}; "
@@ -86,13 +86,13 @@ def scenario_for(env: str | Scenario, algorithm: str, settings: Mapping[str, Any
 
 
 def evaluate_results(
-    scenario: Scenario, results: Mapping[str, Any] | None, num_episodes: int
+    scenario: Scenario, results: TrialResult | None, num_episodes: int
 ) -> dict[str, Any]:
     """Greedy returns of the policy that a training gave."""
     if results is None:
         raise RuntimeError("train() first: there is no policy to evaluate yet")
     found = evaluate_reference(
-        results["run_id"], num_episodes, output_directory=scenario.output_directory
+        results.run_id, num_episodes, output_directory=scenario.output_directory
     )["evaluation"]
     return found | {"avg_reward": found["return_mean"], "std_reward": found["return_std"]}
 
@@ -104,14 +104,14 @@ def with_settings(scenario: Scenario, settings: Mapping[str, Any], source: str) 
         section = _section_of(key, mapping, source)
         target = mapping if section is None else mapping[section]
         target[key] = value
-    return with_environment(from_mapping(mapping, source), NOT_HERE)
+    return from_mapping(mapping, source)
 
 
 def _section_of(key: str, mapping: Mapping[str, Any], source: str) -> str | None:
     """The section that has the setting; None for one of the scenario's own."""
     if key in mapping and key not in SECTIONS:
         return None
-    holders = {name: list(mapping[name]) for name in SECTIONS if mapping[name] is not None}
+    holders = {name: list(mapping[name]) for name in SECTIONS if mapping.get(name) is not None}
     for name, keys in holders.items():
         if key in keys:
             return name

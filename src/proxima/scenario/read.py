@@ -259,6 +259,7 @@ def _faults(scenario: Scenario) -> Iterator[Fault]:
     yield from common_faults(scenario)
     yield from domain_of(scenario).checks(scenario)
     if isinstance(scenario, EnvironmentScenario):
+        yield from network(domain_of(scenario), scenario.network.kind).checks(scenario)
         yield from algorithm(scenario.algorithm.name).checks(scenario)
 
 

@@ -6,7 +6,17 @@ and `network` depend on a key in them, so the scenario's class is generic over b
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
-from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from annotated_types import Ge, Interval
 from pydantic import ConfigDict, with_config
@@ -14,6 +24,7 @@ from pydantic import ConfigDict, with_config
 from proxima.build import ALGORITHMS, algorithm, domain, domain_with_backend
 from proxima.core.errors import ProximaError
 from proxima.core.faults import KeyPath
+from proxima.core.network import Network
 from proxima.track.telemetry import TelemetryConfig
 from proxima.track.tracker import TrackingConfig
 from proxima.train.checkpoint import CheckpointConfig
@@ -90,12 +101,11 @@ def choices_of(name: str) -> list[Choice]:
     ]
 
 
-def network(owner: Any, kind: str) -> Any:
-    """The Network of a kind that the domain offers, or the user's own at package.module:NAME."""
-    from proxima.build import named
-    from proxima.nets.network import Network
+def network(owner: Any, kind: str) -> Network:
+    """The Network of a kind that the domain offers, or the user's own at package.module:name."""
+    from proxima.nets.network import network_at
 
-    return named(kind, owner.networks, "network.kind", Network)
+    return network_at(owner.networks.get(kind, kind))
 
 
 def domain_name(merged: Mapping[str, Any]) -> str:
@@ -120,7 +130,9 @@ def name_choices(merged: dict[str, Any]) -> None:
 def class_of(merged: Mapping[str, Any]) -> Any:
     """The class of a scenario whose choices are named, its parameters filled in."""
     kind = domain(merged["domain"]).scenario
-    chosen = {each.section: each.config(_chosen(merged, each)) for each in choices_of(merged["domain"])}
+    chosen = {
+        each.section: each.config(_chosen(merged, each)) for each in choices_of(merged["domain"])
+    }
     return kind[chosen["algorithm"], chosen["network"]] if chosen else kind
 
 

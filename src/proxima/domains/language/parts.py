@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import jax
 
 from proxima.core.errors import ProximaError
-from proxima.domains.language.training import Training
 from proxima.core.types import PyTree
 from proxima.domains.language.data import Texts, imitated, preferred, prompts_of, read_texts
 from proxima.domains.language.evaluate import Evaluator
@@ -32,6 +31,7 @@ from proxima.domains.language.reward_model import (
 )
 from proxima.domains.language.rewards import RewardComputer
 from proxima.domains.language.samples import Experience, Rows, Samples
+from proxima.domains.language.scenario import LanguageScenario
 from proxima.domains.language.sft import sft_stage, tuned
 from proxima.domains.language.tables import Table
 from proxima.domains.language.tokenizer import (
@@ -42,7 +42,7 @@ from proxima.domains.language.tokenizer import (
     train_tokenizer,
     unpadded,
 )
-from proxima.domains.language.scenario import LanguageScenario
+from proxima.domains.language.training import Training
 
 REFERENCE_FOLDER, REWARD_FOLDER, PART_FILE = "reference", "model", "part.safetensors"
 # Roles of the keys that come from a trial's seed here; the stages have their own.
@@ -131,7 +131,9 @@ def reference_of(scenario: LanguageScenario, material: Material, trial: Path, se
     return lay_out(load_model(trial / REFERENCE_FOLDER, scenario.model.dtype), scenario.model.mesh)
 
 
-def reward_stage_of(scenario: LanguageScenario, material: Material, base: Any, seed: int) -> Training:
+def reward_stage_of(
+    scenario: LanguageScenario, material: Material, base: Any, seed: int
+) -> Training:
     """A reward model on what people thought of the texts: given pairs, or pairs of rated texts."""
     config = scenario.reward_model
     assert config is not None

@@ -18,7 +18,6 @@ import jax
 import numpy as np
 
 from proxima.core.errors import ProximaError
-from proxima.domains.language.training import Training
 from proxima.domains.language.batches import order
 from proxima.domains.language.config import LanguagePPOConfig
 from proxima.domains.language.experience import Scoring, scored
@@ -40,6 +39,7 @@ from proxima.domains.language.model import Part
 from proxima.domains.language.rewards import RewardComputer, shaping
 from proxima.domains.language.samples import Experience, Rows, Samples
 from proxima.domains.language.tokenizer import Ids, Tokenizer, left_padded
+from proxima.domains.language.training import Training
 from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import Decoder
 

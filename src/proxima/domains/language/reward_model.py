@@ -23,7 +23,6 @@ import optax
 from jax import Array
 
 from proxima.core.errors import ProximaError
-from proxima.domains.language.training import Training
 from proxima.domains.language.batches import Place, drawn, filled, in_batches, with_eos
 from proxima.domains.language.config import RewardModelConfig
 from proxima.domains.language.hf import load_model, save_model
@@ -32,6 +31,7 @@ from proxima.domains.language.optimizers import Numbers, adamw_step, first_adam,
 from proxima.domains.language.part_files import load_part, save_part
 from proxima.domains.language.samples import Rows
 from proxima.domains.language.tokenizer import Ids, Tokenizer, load_tokenizer, unpadded
+from proxima.domains.language.training import Training
 from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import Decoder
 

@@ -21,7 +21,6 @@ import optax
 from jax import Array
 
 from proxima.core.errors import ProximaError
-from proxima.domains.language.training import Training
 from proxima.domains.language.batches import Place, drawn, filled, in_batches, with_eos
 from proxima.domains.language.config import SFTConfig
 from proxima.domains.language.model import Part, fresh_part, merged_decoder, places
@@ -34,6 +33,7 @@ from proxima.domains.language.optimizers import (
 )
 from proxima.domains.language.samples import Rows
 from proxima.domains.language.tokenizer import Ids
+from proxima.domains.language.training import Training
 from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import Decoder, logits_of
 

@@ -36,7 +36,7 @@ from proxima.domains.language.results import Gain, LanguageTrial
 from proxima.domains.language.samples_page import gains
 from proxima.domains.language.samples_report import MODEL, PROMPTS, TABLE, write_trial_page
 from proxima.domains.language.scenario import LanguageScenario, stages_of
-from proxima.domains.language.training import Ending, Measure, Training, stage_of
+from proxima.domains.language.training import NOTHING_ENDS_IT, Ending, Measure, Training, stage_of
 from proxima.run.files import write_json
 from proxima.run.results import Alarm, Episodes, Outcome, described
 
@@ -131,7 +131,7 @@ def _trainable(
     trial: int,
     name: str,
     judge: Callable[[Trained], Verdict],
-    ending: Ending = Ending(),
+    ending: Ending = NOTHING_ENDS_IT,
 ) -> Trainable:
     stage = stage_of(
         training,
@@ -144,13 +144,13 @@ def _trainable(
     return Trainable(stage, judge, draw=partial(draw_stage, scenario, name))
 
 
-def judge_ppo(
-    scenario: LanguageScenario, parts: PPOParts, trial: int, trained: Trained
-) -> Verdict:
+def judge_ppo(scenario: LanguageScenario, parts: PPOParts, trial: int, trained: Trained) -> Verdict:
     """The policy on the held-out prompts beside the reference; samples are written."""
     (state,), evaluator = trained.lanes, parts.evaluator
     before, after = evaluator.reference(), evaluator.measure(state.policy)
-    write_json(trained.trials[0] / TABLE, evaluator.samples(state.policy, parts.learnt(state), after))
+    write_json(
+        trained.trials[0] / TABLE, evaluator.samples(state.policy, parts.learnt(state), after)
+    )
     by_prompt = {"before": before.by_prompt(), "after": after.by_prompt()}
     write_json(trained.folders[0] / PROMPTS, by_prompt)
     history = [row for row in trained.rows(0) if "eval/reward" in row]

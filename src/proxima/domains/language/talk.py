@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from proxima.core.errors import ProximaError
+from proxima.domains.language.scenario import LanguageScenario
 from proxima.run.files import RunFiles, find_run
-from proxima.domains.language.scenario import LanguageScenario, from_mapping, parse
+from proxima.run.read import load_scenario
 
 if TYPE_CHECKING:  # loading a model is what takes long; finding it should not
     from proxima.domains.language.tokenizer import Tokenizer
@@ -185,8 +186,7 @@ def import_model(source: str, to: Path) -> Path:
 
 
 def _language_scenario(files: RunFiles) -> LanguageScenario:
-    source = str(files.scenario)
-    scenario = from_mapping(parse(files.scenario.read_text(), source), source)
+    scenario = load_scenario(files)
     if not isinstance(scenario, LanguageScenario):
         raise ProximaError(
             f"{files.root}: is a run of {scenario.name}, which is not about language, so there is nobody "

@@ -48,13 +48,16 @@ class Ending(NamedTuple):
     alarms: Callable[[Sequence[Row]], Sequence[Alarm]] = lambda history: ()
 
 
+NOTHING_ENDS_IT = Ending()
+
+
 def stage_of(
     training: Training,
     trial: int,
     measure: Measure,
     checkpoint: CheckpointConfig,
     closing: Literal["last", "best"],
-    ending: Ending = Ending(),
+    ending: Ending = NOTHING_ENDS_IT,
 ) -> Stage:
     """The training of one trial as the loop drives it."""
 

@@ -1,111 +1,87 @@
-"""Commands about data: generate-data, peek."""
+"""The command that looks at prices: peek."""
 
 import json as json_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from rich.console import Console
-from rich.table import Table
+import typer
 
-from proxima.core.errors import ProximaError
+from proxima.cli.options import Debug, Json
+
+DATA_ENDINGS = (".parquet", ".csv")
 
 
-def run_generate(
-    scenario: str | None,
-    pattern: str | None,
-    settings: list[str],
-    name: str | None,
-    listed: bool,
-    json: bool,
+def add_commands(app: typer.Typer) -> None:
+    """The command to the command line."""
+    app.command()(peek)
+
+
+def peek(
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="A scenario, or a parquet or CSV file of prices.")
+    ],
+    plot: Annotated[Path, typer.Option(help="Where to draw the prices.")] = Path("prices.png"),
+    json: Json = False,
+    debug: Debug = False,
 ) -> None:
-    """The `generate-data` command."""
-    from proxima.run.data import generate_for, generate_pattern, patterns
+    """Look at prices: rows, span, gaps, splits, features, a plot."""
+    from rich.console import Console
 
-    if listed:
-        _show_patterns(patterns(), json)
-        return
-    if (scenario is None) == (pattern is None):
-        raise ProximaError(
-            "name what to generate: --scenario NAME, or --pattern NAME (--list shows the patterns)"
-        )
-    if scenario is not None:
-        if name is not None:
-            raise ProximaError("--name: a scenario's data has the scenario's name; leave it out")
-        from proxima.scenario import load
+    from proxima.cli.console import write
 
-        path = generate_for(load(scenario, settings))
-    else:
-        path = generate_pattern(pattern or "", name, _read_settings(settings))
-    if json:
-        print(json_module.dumps({"path": str(path)}))
-    else:
-        Console().print(f"Wrote {path}", highlight=False, soft_wrap=True)
-
-
-def run_peek(reference: str, plot: Path | None, json: bool) -> None:
-    """The `peek` command."""
-    from proxima.run.data import peek_at
-
-    summary = peek_at(reference, plot)
+    summary = peek_at(data, plot)
     if json:
         print(json_module.dumps(summary, indent=2))
         return
     console = Console()
     for line in _overview(summary):
-        console.print(line, highlight=False, soft_wrap=True)
+        write(console, line)
     if summary["problem"] is not None:
-        console.print("[yellow]Cannot be prepared as configured:[/]", soft_wrap=True)
-        console.print(summary["problem"], markup=False, highlight=False, soft_wrap=True)
+        write(console, "Cannot be prepared as configured:", style="yellow")
+        write(console, summary["problem"])
     else:
         console.print(_split_table(summary))
         console.print(_feature_table(summary))
+    write(console, f"Plot: {plot}")
+
+
+def peek_at(reference: str, plot: Path | None, root: str | Path = ".") -> dict[str, Any]:
+    """A summary of a data file's or a scenario's data, and a picture of its prices."""
+    from proxima.core.errors import ProximaError
+    from proxima.domains.trading.config import DataConfig
+    from proxima.domains.trading.data import read_source
+    from proxima.domains.trading.peek import peek
+
+    if reference.lower().endswith(DATA_ENDINGS):
+        config, name = DataConfig(path=reference), Path(reference).stem
+    else:
+        from proxima.domains.trading.scenario import TradingScenario
+        from proxima.scenario import load
+
+        scenario = load(reference)
+        if not isinstance(scenario, TradingScenario):
+            raise ProximaError(
+                f"{scenario.name}: is not about trading; name a trading scenario "
+                "(proxima scenarios lists all) or a .parquet or .csv file"
+            )
+        config, name = scenario.data, scenario.name
+    summary, time, close = peek(read_source(config, name, root), config)
     if plot is not None:
-        console.print(f"Plot: {plot}", highlight=False, soft_wrap=True)
+        from proxima.domains.trading.price_plot import price_plot
 
-
-def _read_settings(settings: list[str]) -> dict[str, Any]:
-    """key=value pairs; a scenario's longer keys, data.rows or data.params.base, mean the same."""
-    read = {}
-    for text in settings:
-        key, equals, value = text.partition("=")
-        key = key.strip().removeprefix("data.").removeprefix("params.")
-        if not equals or not key:
-            raise ProximaError(f"--set: {text}: expected key=value, for example rows=500")
-        read[key] = _value(value.strip())
-    return read
-
-
-def _value(text: str) -> int | float | str:
-    for kind in (int, float):
+        splits = {each["split"]: (each["first"], each["last"]) for each in summary["splits"]}
         try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _show_patterns(patterns: list[dict[str, Any]], json: bool) -> None:
-    if json:
-        print(json_module.dumps(patterns, indent=2))
-        return
-    console = Console()
-    table = Table("pattern", "setting", "default", "what it is")
-    for pattern in patterns:
-        table.add_row(f"[bold]{pattern['pattern']}[/]", "", "", pattern["description"])
-        for param in pattern["params"]:
-            table.add_row("", param["name"], str(param["default"]), param["meaning"])
-        table.add_section()
-    console.print(table)
-    console.print(
-        "Make one:  proxima generate-data --pattern NAME --set rows=5000 --set seed=0 --set SETTING=VALUE",
-        soft_wrap=True,
-        highlight=False,
-    )
+            price_plot(plot, time, close, splits, f"{name}: {len(close):,} bars")
+        except OSError as failure:
+            raise ProximaError(
+                f"--plot {plot}: cannot write there ({failure.strerror})"
+            ) from failure
+    return summary
 
 
 def _overview(summary: dict[str, Any]) -> list[str]:
     made, spacing, close = summary["made"], summary["spacing"], summary["close"]
-    lines = [f"[bold]{summary['source']}[/]"]
+    lines = [str(summary["source"])]
     if made is not None:
         params = ", ".join(f"{key} {value}" for key, value in made["params"].items())
         lines.append(f"made        {made['pattern']} with seed {made['seed']}: {params}")
@@ -132,7 +108,7 @@ def _overview(summary: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _split_table(summary: dict[str, Any]) -> Table:
+def _split_table(summary: dict[str, Any]) -> Any:
     table = _table("split", "rows", "first row", "from", "to", "price's log return")
     for each in summary["splits"]:
         table.add_row(
@@ -146,7 +122,7 @@ def _split_table(summary: dict[str, Any]) -> Table:
     return table
 
 
-def _feature_table(summary: dict[str, Any]) -> Table:
+def _feature_table(summary: dict[str, Any]) -> Any:
     """Each on the train split before it is scaled, then as an agent sees it in the others."""
     table = _table("feature", "train mean", "deviation", "validation", "test")
     for each in summary["features"]:
@@ -160,7 +136,9 @@ def _feature_table(summary: dict[str, Any]) -> Table:
     return table
 
 
-def _table(*columns: str) -> Table:
+def _table(*columns: str) -> Any:
+    from rich.table import Table
+
     table = Table(box=None, padding=(0, 2, 0, 0))
     for index, name in enumerate(columns):
         table.add_column(name, justify="right" if index else "left", no_wrap=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from proxima.core.errors import ProximaError
 from proxima.domains import reinforcement
-from proxima.domains.domain import Added, Closing, Data, Domain, Facts, Prepared
+from proxima.domains.domain import Added, Closing, Data, Domain, Facts, Patterns, Prepared
 from proxima.domains.reinforcement import shown
 from proxima.domains.trading.market import Prepared as Prices
 from proxima.domains.trading.page import page
@@ -122,6 +122,34 @@ def generate(scenario: TradingScenario, root: Path) -> Path:
     return write_synthetic(scenario.data, scenario.name, root)
 
 
+def write_pattern(pattern: str, name: str | None, settings: Mapping[str, Any]) -> Path:
+    """Writes a pattern's prices under a name, its own by default; settings are rows, seed and its params."""
+    from proxima.domains.trading.config import DataConfig
+    from proxima.domains.trading.data import write_synthetic
+
+    params = {key: value for key, value in settings.items() if key not in ("rows", "seed")}
+    config = DataConfig(
+        pattern=pattern,
+        rows=_whole("rows", settings.get("rows", DataConfig.rows)),
+        seed=_whole("seed", settings.get("seed", DataConfig.seed)),
+        params=params,
+    )
+    return write_synthetic(config, pattern if name is None else name, Path())
+
+
+def _whole(key: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        raise ProximaError(f"--set: {key}: expected a whole number, got {value!r}")
+    return int(value)
+
+
+def describe_patterns() -> list[dict[str, Any]]:
+    """Every synthetic pattern with its settings, in plain data."""
+    from proxima.domains.trading.synthetic import describe_patterns
+
+    return describe_patterns()
+
+
 def closing(summary: Summary) -> Closing:
     """The trials, beside what others would have made of the same prices; score 0 is chance, 1 the oracle."""
     details: TradingSummary = summary.details
@@ -148,6 +176,6 @@ DOMAIN = Domain(
     details=(TradingTrial, TradingSummary),
     backends=("trading",),
     networks={"mlp": "proxima.nets.actor_critic:NETWORK"},
-    data=Data("Prices", generate),
+    data=Data("Prices", generate, Patterns(describe_patterns, write_pattern)),
     prepare_host=reinforcement.prepare_host,
 )

@@ -141,10 +141,7 @@ def _write(path: Path, prices: PriceRun, split: str, targets: np.ndarray) -> Non
 def _aggregate(judged: list[TradingTrial], split: str, part: str) -> dict[str, Aggregate]:
     """Interquartile mean and interval over trials of every number that all trials can have."""
     rows = [trial.splits[split][part] for trial in judged]
-    return {
-        name: aggregate_of([row[name] for row in rows])
-        for name in rows[0]
-    }
+    return {name: aggregate_of([row[name] for row in rows]) for name in rows[0]}
 
 
 def _scores(judged: list[TradingTrial], split: str) -> dict[str, Aggregate | None]:

@@ -1,4 +1,4 @@
-"""What a trading run says besides returns, as types: every split of every trial, beside baselines and oracles."""
+"""What a trading run says besides returns, as types: each split of each trial, beside others."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

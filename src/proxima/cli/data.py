@@ -1,0 +1,121 @@
+"""The command that makes data: generate-data."""
+
+import json as json_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from proxima.cli.options import Debug, Json, Settings
+
+
+def add_commands(app: typer.Typer) -> None:
+    """The command to the command line."""
+    app.command("generate-data")(generate_data)
+
+
+def generate_data(
+    scenario: Annotated[
+        str | None, typer.Option(help="A scenario, by name or file, whose data to make.")
+    ] = None,
+    pattern: Annotated[str | None, typer.Option(help="A pattern to make by itself.")] = None,
+    set_: Settings = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of a pattern's file; default: the pattern's.")
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Show patterns and settings.")] = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write the data that a scenario describes, or a synthetic pattern by itself."""
+    from rich.console import Console
+
+    from proxima.cli.console import write
+    from proxima.core.errors import ProximaError
+    from proxima.scenario import load
+
+    if list_:
+        _show_patterns(_patterns().describe(), json)
+        return
+    if (scenario is None) == (pattern is None):
+        raise ProximaError(
+            "name what to generate: --scenario NAME, or --pattern NAME (--list shows the patterns)"
+        )
+    if scenario is not None:
+        if name is not None:
+            raise ProximaError("--name: a scenario's data has the scenario's name; leave it out")
+        _, path = generate_for(load(scenario, set_ or []))
+    else:
+        path = _patterns().write(pattern or "", name, _read_settings(set_ or []))
+    if json:
+        print(json_module.dumps({"path": str(path)}))
+    else:
+        write(Console(), f"Wrote {path}")
+
+
+def generate_for(scenario: Any) -> tuple[str, Path]:
+    """What was written for a scenario, in a word, and where."""
+    from proxima.build import domain_of
+    from proxima.core.errors import ProximaError
+
+    data = domain_of(scenario).data
+    if data is None:
+        raise ProximaError(
+            f"{scenario.name}: has no data section; name a scenario that reads data "
+            "(proxima scenarios lists all)"
+        )
+    return data.what, data.generate(scenario, Path())
+
+
+def _patterns() -> Any:
+    """The synthetic patterns of the domain that has some."""
+    from proxima.build import DOMAINS, domain
+
+    known = [domain(name).data for name in DOMAINS]
+    return next(data.patterns for data in known if data is not None and data.patterns is not None)
+
+
+def _read_settings(settings: list[str]) -> dict[str, Any]:
+    """key=value pairs; a scenario's longer keys, data.rows or data.params.base, mean the same."""
+    from proxima.core.errors import ProximaError
+
+    read = {}
+    for text in settings:
+        key, equals, value = text.partition("=")
+        key = key.strip().removeprefix("data.").removeprefix("params.")
+        if not equals or not key:
+            raise ProximaError(f"--set: {text}: expected key=value, for example rows=500")
+        read[key] = _value(value.strip())
+    return read
+
+
+def _value(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _show_patterns(patterns: list[dict[str, Any]], json: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from proxima.cli.console import write
+
+    if json:
+        print(json_module.dumps(patterns, indent=2))
+        return
+    table = Table("pattern", "setting", "default", "what it is")
+    for pattern in patterns:
+        table.add_row(f"[bold]{pattern['pattern']}[/]", "", "", pattern["description"])
+        for param in pattern["params"]:
+            table.add_row("", param["name"], str(param["default"]), param["meaning"])
+        table.add_section()
+    console = Console()
+    console.print(table)
+    write(
+        console,
+        "Make one:  proxima generate-data --pattern NAME --set rows=5000 --set seed=0 --set SETTING=VALUE",
+    )

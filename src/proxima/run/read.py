@@ -1,0 +1,35 @@
+"""A run's files, read strictly."""
+
+from pathlib import Path
+
+from proxima.build import domain, make_importable
+from proxima.core.errors import ProximaError
+from proxima.run import results
+from proxima.run.files import RunFiles
+from proxima.run.results import RunInfo, Summary
+from proxima.scenario import Scenario, from_mapping, parse
+
+
+def read_info(files: RunFiles) -> RunInfo:
+    """What run.json says of a run."""
+    return results.read(files.info, RunInfo)
+
+
+def read_summary(files: RunFiles) -> Summary:
+    """What a finished run came to."""
+    return results.read_summary(files.summary, domain(read_info(files).domain).details)
+
+
+def read_text(path: Path) -> str:
+    """A text file of a run, or an error that names it."""
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as failure:
+        raise ProximaError(f"{path}: cannot be read ({failure})") from failure
+
+
+def load_scenario(files: RunFiles) -> Scenario:
+    """The scenario a run was started with."""
+    make_importable(Path.cwd())
+    source = str(files.scenario)
+    return from_mapping(parse(read_text(files.scenario), source), source)
