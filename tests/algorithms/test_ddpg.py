@@ -17,7 +17,7 @@ from proxima.algorithms.ddpg import (
     check_actions,
     check_network,
     ddpg,
-    kept_of,
+    samples_of,
     soft_update,
 )
 from proxima.core.errors import ProximaError
@@ -405,7 +405,7 @@ LONG = replace(
 def test_the_buffer_holds_the_steps_as_they_were():
     agent, learner, rollout = one_rollout(DELAYED, LONG)
     found, metrics = update(agent, learner, rollout, jax.random.key(0))
-    _, unpack = pack_rows(kept_of(rollout), 1)
+    _, unpack = pack_rows(samples_of(rollout), 1)
     kept = unpack(found.replay.rows[: int(found.replay.size)])
     assert kept.reward.shape == (12 * ENVS,) and metrics["buffer/size"] == 12 * ENVS
     for t in range(12):

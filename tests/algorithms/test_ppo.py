@@ -10,7 +10,7 @@ import pytest
 from probes import ACTION, BOTH, CONSTANT, CONTINUOUS, DELAYED, FROM_OBS, TRUNCATED
 from problems import problem_of
 
-from proxima.algorithms.ppo import Acted, PPOConfig, ppo, prepare, values
+from proxima.algorithms.ppo import Aux, PPOConfig, make_batch, ppo, values
 from proxima.core.seeds import first_keys
 from proxima.core.types import PerEnv, TrainState, View
 from proxima.nets.actor_critic import MLPConfig
@@ -126,7 +126,7 @@ def test_a_full_batch_update_is_the_textbook_step():
     agent, learner, rollout = one_rollout(config=config)
     found, metrics = agent.update(learner, rollout, jax.random.key(0))
 
-    batch = prepare(learner, rollout, rollout.reward)
+    batch = make_batch(learner, rollout, rollout.reward)
     advantage = (batch.advantage - batch.advantage.mean()) / (batch.advantage.std() + 1e-8)
 
     def loss(net):
@@ -168,7 +168,7 @@ def test_masked_rows_teach_nothing():
     poisoned = rollout._replace(
         obs=jnp.where(fake[..., None], 50.0, rollout.obs),
         action=jnp.where(fake, 1 - rollout.action, rollout.action),
-        aux=Acted(jnp.where(fake, -3.0, rollout.aux.log_prob), None),
+        aux=Aux(jnp.where(fake, -3.0, rollout.aux.log_prob), None),
         reward=jnp.where(fake, 1e6, rollout.reward),
     )
     key = jax.random.key(0)

@@ -11,12 +11,14 @@ import pytest
 from probes import ACTION, BOTH, CONSTANT, DELAYED, FROM_OBS, TRUNCATED, continuous
 from problems import problem_of
 
-from proxima.algorithms.spo import SPOConfig, fingerprint, kept_of, pack_sequences, prepare, spo
+from proxima.algorithms.spo import SPOConfig, make_batch, spo, stored_steps
 from proxima.build import _agent
 from proxima.core import mpo
 from proxima.core.errors import ProximaError
+from proxima.core.replay import pack_sequences
 from proxima.core.seeds import first_keys
 from proxima.core.spaces import ACTION_MASK, Discrete, MultiDiscrete, Space, box, fields, mask_space
+from proxima.core.trees import fingerprint
 from proxima.core.types import Step, TrainState, View
 from proxima.nets.actor_critic import MLPConfig
 from proxima.scenario import load
@@ -211,7 +213,7 @@ def test_no_invalid_action_in_a_million_draws():
 def test_masked_choices_are_learnt(space):
     agent, learner, means = learn(Masked(space), updates=150)
     assert all(np.isfinite(value) for value in means.values()), "no invalid action was played"
-    collector = Collector(agent.env, 64, 4)
+    collector = Collector(agent.search.env, 64, 4)
     actors = reset(collector, jax.random.split(jax.random.key(1), 64))
     mask = np.asarray(actors.obs[ACTION_MASK])
     best = mask.shape[-1] - 1 - np.argmax(mask[..., ::-1], axis=-1)
@@ -254,7 +256,7 @@ def test_value_targets_are_those_of_a_slow_loop():
     agent, collector = make(BOTH)
     state = start(agent, collector)
     rollout = collect(agent, collector, state)
-    rows, unpack = pack_sequences(kept_of(rollout))
+    rows, unpack = pack_sequences(stored_steps(rollout))
     batch = unpack(rows)
     draw = np.random.default_rng(0)
     batch = batch._replace(
@@ -265,7 +267,7 @@ def test_value_targets_are_those_of_a_slow_loop():
         truncated=np.roll(np.eye(4, dtype=bool), 1, axis=0),
     )
     hyper = agent.hyper._replace(reward_scale=jnp.float32(2.0))
-    lesson = prepare(batch, state.learner.target, hyper, None)
+    made = make_batch(batch, state.learner.target, hyper, None)
     value, next_value = (
         np.asarray(state.learner.target.value(jnp.asarray(obs)))
         for obs in (batch.obs, batch.next_obs)
@@ -277,7 +279,7 @@ def test_value_targets_are_those_of_a_slow_loop():
             delta = 2.0 * batch.reward[time, env] + 0.9 * bootstrap - value[time, env]
             ended = batch.terminated[time, env] or batch.truncated[time, env]
             advantage = delta + (0.0 if ended else 0.9 * 0.95 * advantage)
-            assert lesson.target[time, env] == pytest.approx(advantage + value[time, env], rel=1e-4)
+            assert made.target[time, env] == pytest.approx(advantage + value[time, env], rel=1e-4)
 
 
 def test_the_divergence_settles_at_its_bound_and_both_duals_move():
@@ -308,15 +310,13 @@ def test_the_trust_region_is_around_the_target_and_not_around_the_search():
     agent, collector = make(ACTION)
     state = start(agent, collector)
     rollout = collect(agent, collector, state)
-    rows, unpack = pack_sequences(kept_of(rollout))
-    lesson = prepare(unpack(rows), state.learner.target, agent.hyper, None)
-    new, _ = state.learner.net(lesson.obs)
-    np.testing.assert_allclose(
-        mpo.kl(lesson.old, new), 0.0, atol=1e-7
-    )  # target and net start equal
+    rows, unpack = pack_sequences(stored_steps(rollout))
+    batch = make_batch(unpack(rows), state.learner.target, agent.hyper, None)
+    new, _ = state.learner.net(batch.obs)
+    np.testing.assert_allclose(mpo.kl(batch.old, new), 0.0, atol=1e-7)  # target and net start equal
     moved = jax.tree.map(lambda leaf: leaf + 0.3, state.learner.net)
-    _, parts = agent._loss(moved, state.learner.duals, agent.hyper, lesson)
-    expected = np.mean(mpo.kl(lesson.old, moved.policy(lesson.obs)))
+    _, parts = agent._loss(moved, state.learner.duals, agent.hyper, batch)
+    expected = np.mean(mpo.kl(batch.old, moved.policy(batch.obs)))
     assert float(parts[5]) == pytest.approx(float(expected), rel=1e-4) and expected > 0.0
 
 
@@ -368,7 +368,7 @@ def test_one_pass_of_actor_and_critic_per_depth(depth):
 
 def test_a_greedy_search_does_not_depend_on_batch_mates():
     agent, learner, _ = learn(BOTH, updates=5)
-    collector = Collector(agent.env, 16, 4)
+    collector = Collector(agent.search.env, 16, 4)
     actors = reset(collector, jax.random.split(jax.random.key(3), 16))
     obs = actors.obs + 0.01 * jnp.arange(16.0)[:, None]
     together = exploit(agent, learner, View(obs, actors.env_state))
@@ -425,7 +425,7 @@ def test_memory_is_constant_over_ten_thousand_searches():
             env_state, obs = carry
             noise = agent.noise(None, jax.random.fold_in(key, i), (ENVS,))
             action, _ = agent.explore(learner, View(obs, env_state), noise)
-            env_state, result = jax.vmap(agent.env.step)(
+            env_state, result = jax.vmap(agent.search.env.step)(
                 env_state, action, jax.random.split(jax.random.fold_in(key, i), ENVS)
             )
             return env_state, result.obs
@@ -463,7 +463,7 @@ def test_environments_on_the_host_are_refused():
 def test_without_search_in_evaluation_only_the_policy_plays():
     agent = spo(replace(CONFIG, search_in_evaluation=False), problem(BOTH))
     learner = init(agent, jax.random.key(0))
-    env_state, obs = jax.vmap(agent.env.reset)(jax.random.split(jax.random.key(1), 64))
+    env_state, obs = jax.vmap(agent.search.env.reset)(jax.random.split(jax.random.key(1), 64))
     view = View(obs, env_state)
     mode = learner.net.policy(obs).mode()
     np.testing.assert_array_equal(exploit(agent, learner, view), mode)

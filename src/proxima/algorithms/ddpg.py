@@ -1,7 +1,7 @@
 """Deep deterministic policy gradient (Lillicrap et al. 2016, arXiv 1509.02971), and TD3 as values of it.
 
-    repeat:  collect T steps of B environments with the actor's actions and noise, keep them in the ring
-             as many times as steps were collected:
+    repeat:  collect T steps of B environments with the actor's actions and noise, store them in the ring
+             gradient_steps times, by default as often as steps were collected:
                  draw a batch (s, a, r, s', terminated)
                  y = r + γ (1 − terminated) min over critics of Q̄(s', μ̄(s') + clipped noise)
                  one Adam step of the critics on loss(Q(s, a) − y)
@@ -9,8 +9,8 @@
                      both targets move by τ towards their nets
 
 TD3 (Fujimoto et al. 2018, arXiv 1802.09477) is critics 2, policy_delay 2, target_noise 0.2. Left out on
-purpose: prioritised replay, n-step targets, batch normalisation. What every detail is for is in
-docs/algorithms/ddpg.md. Numbers are leaves of the learner: changing one compiles nothing.
+purpose: prioritised replay, n-step targets, batch normalisation. docs/algorithms/ddpg.md
+explains every detail. Numbers are leaves of the learner: changing one compiles nothing.
 """
 
 import functools
@@ -33,7 +33,7 @@ from proxima.core.faults import Fault
 from proxima.core.hyper import make_hyper
 from proxima.core.losses import absolute_error, smooth_error, value_error
 from proxima.core.network import NetworkSpec
-from proxima.core.normalize import Moments, add_samples, first_moments, seen
+from proxima.core.normalize import Moments, add_samples, first_moments, normalized
 from proxima.core.replay import Replay, add, empty, sample
 from proxima.core.returns import td_target
 from proxima.core.spaces import Box, ObservationSpace, Space, flat_size, zeros
@@ -49,7 +49,7 @@ from proxima.nets.deterministic import (
     to_units,
 )
 
-# The means of a gradient step, in the order in which they travel as one vector.
+# The metrics of a gradient step, in the order in which `_gradient_step` stacks them.
 METRICS = (
     "loss/critic",
     "loss/actor",
@@ -140,18 +140,18 @@ class Nets(NamedTuple):
 
     actor: Trained  # of a DeterministicActor
     critic: Trained  # of a QEnsemble
-    gradient_steps: Array  # so far, which say when the actor's turn is
+    gradient_steps: Array  # so far; the actor takes one every policy_delay of them
 
 
 class Learner(NamedTuple):
-    """All that DDPG learns, keeps or counts."""
+    """All that changes in training."""
 
     nets: Nets
     replay: Replay
-    steps: Array  # environment steps seen, which end the warm-up
+    steps: Array  # environment steps so far; the warm-up ends after warmup_steps
     hyper: Hyper
     obs_moments: Moments | None
-    ou_path: PerEnv | None  # where each environment's noise stands, (B, numbers of an action)
+    ou_path: PerEnv | None  # the last point of the noise path, (B, numbers of an action)
 
 
 class Policy(NamedTuple):
@@ -165,7 +165,7 @@ class Policy(NamedTuple):
 class Noise(NamedTuple):
     """The randomness of actions (..., numbers of an action), in units of half the action range."""
 
-    amount: Array  # to be scaled and added to the action; in the warm-up it is the action
+    amount: Array  # scaled and added to the action; in the warm-up it is the action
     warmup: Array  # (...)
 
 
@@ -238,9 +238,9 @@ class DDPG(eqx.Module):
     def explore(
         self, learner: Learner | Policy, view: View, noise: Noise
     ) -> tuple[Array, Array | None]:
-        """The actor's actions with noise, random ones in the warm-up; and where the noise stands."""
+        """The actor's actions with noise, random ones in the warm-up; and the points of the noise path."""
         policy = self.policy(learner)
-        units = policy.net(seen(policy.obs_moments, view.obs))
+        units = policy.net(normalized(policy.obs_moments, view.obs))
         noisy = jnp.clip(units + policy.exploration_noise * noise.amount, -1.0, 1.0)
         action = from_units(self.action_space, select(noise.warmup, noise.amount, noisy))
         if not self._follows_path:
@@ -250,10 +250,10 @@ class DDPG(eqx.Module):
     def exploit(self, learner: Learner | Policy, view: View) -> Array:
         """The actor's actions."""
         policy = self.policy(learner)
-        return from_units(self.action_space, policy.net(seen(policy.obs_moments, view.obs)))
+        return from_units(self.action_space, policy.net(normalized(policy.obs_moments, view.obs)))
 
     def policy(self, learner: Learner | Policy) -> Policy:
-        """The learner's policy, to be handed to `explore` and `exploit` in its stead."""
+        """The learner's policy, which `explore` and `exploit` take in its place."""
         if isinstance(learner, Policy):
             return learner
         return Policy(learner.nets.actor.net, learner.obs_moments, learner.hyper.exploration_noise)
@@ -261,17 +261,17 @@ class DDPG(eqx.Module):
     def update(
         self, learner: Learner, rollout: Transition, key: Array
     ) -> tuple[Learner, dict[str, Array]]:
-        """The learner with the rollout in its buffer and, after the warm-up, some gradient steps later."""
-        rows, unpack = pack_rows(kept_of(rollout), 1)
+        """The learner with the rollout in its buffer and, after the warm-up, after some gradient steps."""
+        rows, unpack = pack_rows(samples_of(rollout), 1)
         replay = add(learner.replay, rows, rollout.mask.reshape(-1))
         steps = learner.steps + rollout.mask.size
         ready = (steps >= learner.hyper.warmup_steps) & (replay.size >= self.batch_size)
 
-        def learn(before: tuple[Nets, Array], given) -> tuple[Nets, Array]:
-            replay, hyper, moments, keys = given
+        def learn(before: tuple[Nets, Array], inputs) -> tuple[Nets, Array]:
+            replay, hyper, moments, keys = inputs
 
             def step(nets: Nets, key: Array) -> tuple[Nets, Array]:
-                batch = prepare(unpack(sample(replay, key[0], self.batch_size)), hyper, moments)
+                batch = scaled(unpack(sample(replay, key[0], self.batch_size)), hyper, moments)
                 return self._gradient_step(nets, hyper, batch, key[1])
 
             nets, means = jax.lax.scan(step, before[0], keys)
@@ -279,10 +279,10 @@ class DDPG(eqx.Module):
 
         before = (learner.nets, jnp.zeros(len(METRICS)))
         keys = jax.random.split(key, (self.gradient_steps, 2))  # to draw with, and for the target
-        given = (replay, learner.hyper, learner.obs_moments, keys)
-        nets, means = when(ready, learn, before, given)
+        inputs = (replay, learner.hyper, learner.obs_moments, keys)
+        nets, means = when(ready, learn, before, inputs)
         learner = learner._replace(nets=nets, replay=replay, steps=steps)
-        # After the update, so that a rollout's actions and its lessons see the same statistics.
+        # After the update: actions and losses of one rollout must see the same statistics.
         if learner.obs_moments is not None:
             moments = add_samples(learner.obs_moments, rollout.obs, rollout.mask)
             learner = learner._replace(obs_moments=moments)
@@ -296,12 +296,12 @@ class DDPG(eqx.Module):
     def _gradient_step(
         self, nets: Nets, hyper: Hyper, batch: Sample, key: Array
     ) -> tuple[Nets, Array]:
-        """One step of the critics and, when their turn has come, of the actor and both targets."""
+        """One step of the critics and, every policy_delay-th time, of the actor and both targets."""
         target = self._target(nets, hyper, batch, key)
         (loss, (q, error)), gradient = jax.value_and_grad(self._critic_loss, has_aux=True)(
             nets.critic.net, batch, target
         )
-        critic, critic_norm = descend(
+        critic, critic_norm = adam_step(
             nets.critic, gradient, hyper.critic_learning_rate, hyper.max_grad_norm
         )
         count = nets.gradient_steps + 1
@@ -317,7 +317,7 @@ class DDPG(eqx.Module):
         return Nets(actor, critic, count), jnp.stack(means)
 
     def _target(self, nets: Nets, hyper: Hyper, batch: Sample, key: Array) -> Array:
-        """What the critics are to say of the batch, by the target nets alone."""
+        """The targets of the critics, computed by the target nets."""
         units = nets.actor.target(batch.next_obs)
         if self.smooth_target:
             noise = hyper.target_noise * jax.random.normal(key, units.shape)
@@ -329,24 +329,24 @@ class DDPG(eqx.Module):
     def _critic_loss(
         self, critic: QEnsemble, batch: Sample, target: Array
     ) -> tuple[Array, tuple[Array, Array]]:
-        """The critics' mean losses in sum; also Q of the first, and how far it is off on average."""
+        """The sum of the critics' mean losses; also Q of the first critic and its mean absolute error."""
         values = critic(batch.obs, to_units(self.action_space, batch.action))
         errors = [LOSSES[self.critic_loss](value, target) for value in values]
         td_error = jnp.mean(jnp.abs(values[0] - target))
         return jnp.mean(sum(errors[1:], errors[0])), (values[0], td_error)
 
     def _delayed_step(
-        self, before: tuple[Trained, Trained, Array], given: tuple[Hyper, Sample]
+        self, before: tuple[Trained, Trained, Array], inputs: tuple[Hyper, Sample]
     ) -> tuple[Trained, Trained, Array]:
-        """One step of the actor, both targets moved; also the actor's loss and its gradient's norm."""
+        """Actor and critic after one step of the actor and of both targets; its loss and gradient norm."""
         actor, critic, _ = before
-        hyper, batch = given
+        hyper, batch = inputs
 
         def loss_of(net: DeterministicActor) -> Array:
             return -jnp.mean(critic.net.first(batch.obs, net(batch.obs)))
 
         loss, gradient = jax.value_and_grad(loss_of)(actor.net)
-        actor, norm = descend(actor, gradient, hyper.actor_learning_rate, hyper.max_grad_norm)
+        actor, norm = adam_step(actor, gradient, hyper.actor_learning_rate, hyper.max_grad_norm)
         actor, critic = (
             part._replace(target=soft_update(part.target, part.net, hyper.tau))
             for part in (actor, critic)
@@ -356,11 +356,12 @@ class DDPG(eqx.Module):
 
 def ddpg(config: DDPGConfig, problem: Problem) -> DDPG:
     """The agent for the settings, or an error in words where actions or nets are not for it."""
+    action_space = check_actions(problem.action_space, problem.env_name)
     return DDPG(
         hyper=make_hyper(Hyper, config),
         network=check_network(problem.network),
         observation_space=problem.observation_space,
-        action_space=check_actions(problem.action_space, problem.env_name),
+        action_space=action_space,
         num_envs=problem.num_envs,
         batch_size=config.batch_size,
         buffer_size=config.buffer_size,
@@ -408,25 +409,25 @@ def check_network(network: NetworkSpec) -> MLPConfig:
     return config
 
 
-def kept_of(rollout: Transition) -> Sample:
-    """What the buffer keeps of a rollout (T, B, ...), as T·B samples."""
+def samples_of(rollout: Transition) -> Sample:
+    """The rollout (T, B, ...) as T·B samples."""
     fields = (rollout.obs, rollout.action, rollout.reward, rollout.next_obs, rollout.terminated)
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), Sample(*fields))
 
 
-def prepare(batch: Sample, hyper: Hyper, moments: Moments | None) -> Sample:
-    """Samples as a gradient step sees them: raw in the buffer, normalised and scaled here."""
+def scaled(batch: Sample, hyper: Hyper, moments: Moments | None) -> Sample:
+    """Samples with normalised observations and scaled rewards; the buffer holds raw ones."""
     return batch._replace(
-        obs=seen(moments, batch.obs),
-        next_obs=seen(moments, batch.next_obs),
+        obs=normalized(moments, batch.obs),
+        next_obs=normalized(moments, batch.next_obs),
         reward=hyper.reward_scale * batch.reward,
     )
 
 
-def descend(
+def adam_step(
     trained: Trained, gradient: PyTree, rate: Array, max_norm: Array
 ) -> tuple[Trained, Array]:
-    """The net one Adam step on, and the norm its gradient had before it was clipped."""
+    """The net after one Adam step, and the norm of its gradient before clipping."""
     norm = optax.tree.norm(gradient)
     shrink = jnp.minimum(1.0, max_norm / (norm + 1e-8))
     gradient = jax.tree.map(lambda leaf: shrink * leaf, gradient)
@@ -436,18 +437,18 @@ def descend(
 
 
 def soft_update(target: PyTree, net: PyTree, tau: Array) -> PyTree:
-    """The target moved by the share τ towards the net: τθ + (1 − τ)θ̄."""
-    return jax.tree.map(lambda behind, ahead: behind + tau * (ahead - behind), target, net)
+    """The target moved towards the net: τθ + (1 − τ)θ̄."""
+    return jax.tree.map(lambda old, new: old + tau * (new - old), target, net)
 
 
 def ou_path(start: Array, normal: Array, theta: Array) -> Array:
-    """An Ornstein-Uhlenbeck path (T, ...) that goes on from `start`: x ← (1 − θ) x + ε."""
+    """An Ornstein-Uhlenbeck path (T, ...) that continues from `start`: x ← (1 − θ) x + ε."""
 
-    def onward(x: Array, kick: Array) -> tuple[Array, Array]:
-        x = (1.0 - theta) * x + kick
+    def step(x: Array, noise: Array) -> tuple[Array, Array]:
+        x = (1.0 - theta) * x + noise
         return x, x
 
-    return jax.lax.scan(onward, start, normal)[1]
+    return jax.lax.scan(step, start, normal)[1]
 
 
 def _untrained(net: PyTree) -> Trained:

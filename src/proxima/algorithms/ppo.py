@@ -6,8 +6,8 @@
                  loss = clipped surrogate + c₁ (V − target)² − c₂ entropy
                  one Adam step on the gradient, its norm clipped
 
-Left out on purpose: recurrent policies, and sharing statistics between trials. What every detail is for
-is in docs/algorithms/ppo.md. Numbers are leaves of the learner: changing one compiles nothing.
+Left out on purpose: recurrent policies, and sharing statistics between trials. docs/algorithms/ppo.md
+explains every detail. Numbers are leaves of the learner: changing one compiles nothing.
 """
 
 import math
@@ -35,7 +35,7 @@ from proxima.core.losses import (
     value_error,
 )
 from proxima.core.network import NetworkSpec, PolicyAndValue
-from proxima.core.normalize import Moments, add_samples, first_moments, seen
+from proxima.core.normalize import Moments, add_samples, first_moments, normalized
 from proxima.core.parallel import mean_over, standardize, sum_over
 from proxima.core.returns import discounted_sums, gae
 from proxima.core.shuffle import permutations
@@ -44,7 +44,7 @@ from proxima.core.trees import pack_rows
 from proxima.core.types import PerEnv, PyTree, Transition, View
 from proxima.nets.network import check_network
 
-# The means of a gradient step, in the order in which they travel as one vector.
+# The metrics of a gradient step, in the order in which `_loss` and `_optimize` stack them.
 METRICS = (
     "loss/total",
     "loss/policy",
@@ -116,7 +116,7 @@ class Hyper(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """All that PPO learns or counts."""
+    """All that changes in training."""
 
     net: PolicyAndValue
     optimizer: optax.OptState  # Adam's moments, each one flat vector
@@ -134,11 +134,11 @@ class Policy(NamedTuple):
     obs_moments: Moments | None
 
 
-class Acted(NamedTuple):
-    """What acting leaves for the update."""
+class Aux(NamedTuple):
+    """What acting computes and the update needs again."""
 
     log_prob: Array
-    value: Array | None  # None where it is cheaper to compute for the whole rollout at once
+    value: Array | None  # None if it is cheaper to compute for the whole rollout at once
 
 
 class Batch(NamedTuple):
@@ -168,7 +168,7 @@ class PPO(eqx.Module):
     stop_on_kl: bool = eqx.field(static=True)
     normalize_observations: bool = eqx.field(static=True)
     normalize_rewards: bool = eqx.field(static=True)
-    value_when_acting: bool = eqx.field(static=True)  # where policy and value share most of the net
+    value_when_acting: bool = eqx.field(static=True)  # if policy and value share most of the net
     axis: str | None = eqx.field(static=True, default=None)  # mesh axis the batch is spread over
 
     def init(self, key: Array) -> Learner:
@@ -192,22 +192,22 @@ class PPO(eqx.Module):
             return jax.random.normal(key, (*shape, flat_size(space)))
         return jax.random.gumbel(key, (*shape, *space.shape, space.n))
 
-    def explore(self, learner: Learner, view: View, noise: Array) -> tuple[Array, Acted]:
-        """Sampled actions, their log-probabilities and, where the net gives both in one, V."""
-        obs, value = seen(learner.obs_moments, view.obs), None
+    def explore(self, learner: Learner, view: View, noise: Array) -> tuple[Array, Aux]:
+        """Sampled actions, and their log-probabilities and perhaps values."""
+        obs, value = normalized(learner.obs_moments, view.obs), None
         if self.value_when_acting:
             distribution, value = learner.net(obs)
         else:
             distribution = learner.net.policy(obs)
         action = distribution.sample(noise)
-        return action, Acted(distribution.log_prob(action), value)
+        return action, Aux(distribution.log_prob(action), value)
 
     def exploit(self, learner: Learner | Policy, view: View) -> Array:
         """The most probable actions."""
-        return learner.net.policy(seen(learner.obs_moments, view.obs)).mode()
+        return learner.net.policy(normalized(learner.obs_moments, view.obs)).mode()
 
     def policy(self, learner: Learner) -> Policy:
-        """The learner's policy, to be handed to `exploit` in its stead."""
+        """The learner's policy, which `exploit` takes in its place."""
         net = eqx.tree_at(
             lambda net: net.critic, learner.net, None, is_leaf=lambda part: part is None
         )
@@ -216,9 +216,9 @@ class PPO(eqx.Module):
     def update(
         self, learner: Learner, rollout: Transition, key: Array
     ) -> tuple[Learner, dict[str, Array]]:
-        """The learner after all epochs over the rollout, and the means of what it saw."""
+        """The learner after all epochs over the rollout, and the mean metrics of its gradient steps."""
         reward, return_moments, running_return = self._scaled_reward(learner, rollout)
-        batch = prepare(learner, rollout, reward)
+        batch = make_batch(learner, rollout, reward)
         variance_explained = explained_variance(batch.old_value, batch.target, rollout.mask)
         if self.normalize_advantages == "batch":
             flat = standardize(batch.advantage.ravel(), batch.weight.ravel(), self.axis)
@@ -255,15 +255,15 @@ class PPO(eqx.Module):
     def _optimize(
         self, learner: Learner, batch: Batch, key: Array
     ) -> tuple[PolicyAndValue, optax.OptState, dict[str, Array]]:
-        """Epochs of minibatches; parameters, gradient and moments travel as single flat vectors."""
+        """The net and Adam's state after all minibatches; parameters and gradients are flat vectors."""
         rows, unpack = pack_rows(
             jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), batch), 1
         )
         width = rows.shape[-1]
         flat, unravel = ravel_pytree(learner.net)
         hyper = learner.hyper
-        done = learner.updates / hyper.total_updates
-        rate = hyper.learning_rate + jnp.minimum(done, 1.0) * (
+        progress = learner.updates / hyper.total_updates
+        rate = hyper.learning_rate + jnp.minimum(progress, 1.0) * (
             hyper.final_learning_rate - hyper.learning_rate
         )
 
@@ -281,12 +281,12 @@ class PPO(eqx.Module):
             if not self.stop_on_kl:
                 return (next_flat, next_optimizer, stopped), means
             stopped = stopped | (means[KL] > hyper.target_kl)
-            kept = jax.tree.map(
+            carried = jax.tree.map(
                 lambda new, old: jnp.where(stopped, old, new),
                 (next_flat, next_optimizer),
                 (flat, optimizer),
             )
-            return (*kept, stopped), jnp.append(means, stopped)
+            return (*carried, stopped), jnp.append(means, stopped)
 
         def epoch(carry, order: Array):
             shuffled = rows[order].reshape(self.minibatches, -1, width)
@@ -300,7 +300,7 @@ class PPO(eqx.Module):
         return unravel(flat), optimizer, metrics | {"train/learning_rate": rate}
 
     def _loss(self, net: PolicyAndValue, hyper: Hyper, batch: Batch) -> tuple[Array, Array]:
-        """The loss, and it together with its parts, as METRICS names them."""
+        """The loss, and a vector of the loss and its parts in the order of METRICS."""
         distribution, value = net(batch.obs)
         log_prob = distribution.log_prob(batch.action)
         if self.clip_value:
@@ -350,9 +350,9 @@ def ppo(config: PPOConfig, problem: Problem) -> PPO:
     )
 
 
-def prepare(learner: Learner, rollout: Transition, reward: Array) -> Batch:
-    """The rollout with values, advantages and value targets, time and batch axes still apart."""
-    obs = seen(learner.obs_moments, rollout.obs)
+def make_batch(learner: Learner, rollout: Transition, reward: Array) -> Batch:
+    """The rollout with values, advantages and value targets, (T, B, ...)."""
+    obs = normalized(learner.obs_moments, rollout.obs)
     value, next_value = values(learner, rollout, obs)
     hyper = learner.hyper
     advantage = gae(
@@ -376,25 +376,26 @@ def prepare(learner: Learner, rollout: Transition, reward: Array) -> Batch:
 
 
 def values(learner: Learner, rollout: Transition, obs: PyTree) -> tuple[Array, Array]:
-    """V of every observation and of what followed it, (T, B) each.
+    """The value of every observation and of the next observation, (T, B) each.
 
-    Where acting has said V, what followed a step is the next step's, but for the last row and for
-    truncated steps, which a reset comes after; after a terminated one nobody asks.
+    If acting computed no values, the net evaluates all observations here. Otherwise the next value is the
+    next row's; the last row is evaluated separately, and the whole rollout if an episode was truncated
+    within it, because the next row then begins another episode. After a termination it is never used.
     """
     if rollout.aux.value is None:
-        next_obs = seen(learner.obs_moments, rollout.next_obs)
+        next_obs = normalized(learner.obs_moments, rollout.next_obs)
         return learner.net.value(obs), learner.net.value(next_obs)
 
-    def all_of_them(_: Array, given: tuple[Learner, PyTree]) -> Array:
-        learner, next_obs = given
-        return learner.net.value(seen(learner.obs_moments, next_obs))
+    def evaluate_all(_: Array, inputs: tuple[Learner, PyTree]) -> Array:
+        learner, next_obs = inputs
+        return learner.net.value(normalized(learner.obs_moments, next_obs))
 
-    last = jax.tree.map(lambda leaf: leaf[-1], rollout.next_obs)
-    followed = jnp.concatenate(
-        [rollout.aux.value[1:], learner.net.value(seen(learner.obs_moments, last))[None]]
-    )
-    cut = jnp.any(rollout.truncated[:-1])
-    return rollout.aux.value, when(cut, all_of_them, followed, (learner, rollout.next_obs))
+    last_obs = jax.tree.map(lambda leaf: leaf[-1], rollout.next_obs)
+    last_value = learner.net.value(normalized(learner.obs_moments, last_obs))
+    shifted = jnp.concatenate([rollout.aux.value[1:], last_value[None]])
+    any_truncated = jnp.any(rollout.truncated[:-1])
+    next_value = when(any_truncated, evaluate_all, shifted, (learner, rollout.next_obs))
+    return rollout.aux.value, next_value
 
 
 def weigh(batch: Batch, normalize_advantages: bool, axis: str | None) -> Batch:

@@ -1,18 +1,18 @@
 """Sequential Monte Carlo policy optimisation (SPO, Macfarlane et al. 2024, arXiv 2402.07963).
 
-    repeat:  T steps of B environments; at each, N particles search copies of the environment (core/smc.py):
+    repeat:  T steps of B environments; at every step N particles search copies of the environment:
                  play a root action ~ its weight, keep all root actions, weights and advantages
-             keep each environment's T steps as one sequence in the ring
-             some times:  draw sequences;  V̄ and π̄ by the target net, value targets by GAE over the sequence
+             keep the T steps of an environment as one sequence in the ring
+             gradient_steps times:  draw sequences; the target net gives V̄ and π̄, GAE the value targets
                  actor       −Σ w log π(a) + α KL(π̄ ‖ π)      the search's answer, within a trust region
                  critic      ½ (V − target)²
                  temperature η (ε + log mean exp(A / η))       how sharply search weighs
                  α           α (ε_policy − KL)                 how strong the trust region is
                  one Adam step of the nets and one of the two duals; the target moves by τ towards its net
 
-Left out on purpose: a learnt model (search steps the environment itself, so it must be compiled), and
-priorities in the ring. What every detail is for is in docs/algorithms/spo.md. Numbers are leaves of the
-learner: changing one compiles nothing.
+The search itself is in spo_search.py and core/smc.py. Left out on purpose: a learnt model (search steps the
+environment itself, so it must be compiled), and priorities in the ring. docs/algorithms/spo.md explains
+every detail. Numbers are leaves of the learner: changing one compiles nothing.
 """
 
 import math
@@ -28,6 +28,7 @@ from annotated_types import Ge, Gt, Interval
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
+from proxima.algorithms.spo_search import Noise, Policy, Search
 from proxima.core import mpo, smc
 from proxima.core.algorithm import Algorithm, Panel, Problem
 from proxima.core.branch import when
@@ -37,15 +38,15 @@ from proxima.core.faults import Fault
 from proxima.core.hyper import make_hyper
 from proxima.core.losses import value_error
 from proxima.core.network import NetworkSpec, PolicyAndValue
-from proxima.core.normalize import Moments, add_samples, first_moments, seen
-from proxima.core.replay import Replay, add, empty, sample
+from proxima.core.normalize import Moments, add_samples, first_moments, normalized
+from proxima.core.replay import Replay, add, empty, pack_sequences, sample
 from proxima.core.returns import gae
-from proxima.core.spaces import Box, Discrete, zeros
-from proxima.core.trees import pack_flags, pack_rows
+from proxima.core.spaces import Box, zeros
+from proxima.core.trees import fingerprint
 from proxima.core.types import Env, PyTree, Transition, View
 from proxima.nets.network import check_network
 
-# The means of a gradient step, in the order in which they travel as one vector.
+# The metrics of a gradient step, in the order in which `_loss` and `_gradient_step` stack them.
 METRICS = (
     "loss/total",
     "loss/policy",
@@ -70,7 +71,7 @@ class SPOConfig:
     particles: Annotated[int, Ge(1)] = 16
     """Copies of an environment that search at once."""
     depth: Annotated[int, Ge(1)] = 4
-    """Steps that each of them looks ahead."""
+    """Steps that a particle looks ahead."""
     resampling: Literal["period", "ess"] = "period"
     """Resample every resample_period depths, or when the effective sample size falls below its threshold."""
     resample_period: Annotated[int, Ge(1)] = 4
@@ -149,7 +150,7 @@ class Hyper(NamedTuple):
 
 
 class Nets(NamedTuple):
-    """What gradient steps change; each of the first four as one flat vector."""
+    """What gradient steps change; nets and duals are flat vectors."""
 
     net: Array
     target: Array
@@ -159,7 +160,7 @@ class Nets(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """All that SPO learns, keeps or counts."""
+    """All that SPO learns or stores."""
 
     net: PolicyAndValue
     target: PolicyAndValue
@@ -171,27 +172,8 @@ class Learner(NamedTuple):
     obs_moments: Moments | None
 
 
-class Policy(NamedTuple):
-    """Only what acting needs of a learner; without environment states to search in, the net alone."""
-
-    net: PolicyAndValue
-    obs_moments: Moments | None
-    rules: smc.Rules
-    dirichlet_fraction: Array
-    reward_scale: Array
-
-
-class Noise(NamedTuple):
-    """The randomness of searches (..., as many numbers as particles, depths, actions need)."""
-
-    root: Array
-    search: smc.Noise | None  # environment before depth; None where evaluation does not search
-    choice: Array  # uniform: which particle is played
-    log_gamma: Array | None  # of Dirichlet noise
-
-
 class Aux(NamedTuple):
-    """What a search leaves to learn from, (..., N, ...), and its metrics (..., SEARCH_METRICS)."""
+    """The result of a search, (..., N, ...), to learn from, and its metrics (..., SEARCH_METRICS)."""
 
     root_action: PyTree
     weight: Array
@@ -199,7 +181,7 @@ class Aux(NamedTuple):
     metrics: Array
 
 
-class Kept(NamedTuple):
+class StoredStep(NamedTuple):
     """What the buffer keeps of a step; the action that was played is one of the root actions."""
 
     obs: PyTree
@@ -213,8 +195,8 @@ class Kept(NamedTuple):
     advantage: Array
 
 
-class Lesson(NamedTuple):
-    """What a gradient step is to bring the nets to, time first."""
+class Batch(NamedTuple):
+    """What a gradient step needs of sequences, time first."""
 
     obs: PyTree
     root_action: PyTree
@@ -222,19 +204,15 @@ class Lesson(NamedTuple):
     advantage: Array
     old: Distribution  # the target net's policy
     target: Array  # of the value
-    share: Array  # of each step in the mean; 0 on masked ones
+    share: Array  # of a step in the mean; 0 on masked ones
 
 
 class SPO(eqx.Module):
-    """The agent: the environment it searches in, static sizes and switches, a fresh learner's numbers."""
+    """The agent: its search, static sizes and switches, and the numbers a fresh learner starts with."""
 
     hyper: Hyper
-    env: Env
+    search: Search
     network: NetworkSpec = eqx.field(static=True)
-    particles: int = eqx.field(static=True)
-    depth: int = eqx.field(static=True)
-    by_ess: bool = eqx.field(static=True)
-    mix_noise: bool = eqx.field(static=True)
     learn_temperature: bool = eqx.field(static=True)
     search_in_evaluation: bool = eqx.field(static=True)
     sequences: int = eqx.field(static=True)  # that the buffer holds
@@ -245,8 +223,9 @@ class SPO(eqx.Module):
 
     def init(self, key: Array) -> Learner:
         """A fresh learner; the target starts equal to its net."""
-        net = self.network.make(key, self.env.observation_space, self.env.action_space)
-        obs = zeros(self.env.observation_space)
+        env = self.search.env
+        net = self.network.make(key, env.observation_space, env.action_space)
+        obs = zeros(env.observation_space)
         width = jax.eval_shape(lambda: pack_sequences(self._empty_rollout())[0]).shape[-1]
         return Learner(
             net=net,
@@ -259,83 +238,53 @@ class SPO(eqx.Module):
             obs_moments=first_moments(obs) if self.normalize_observations else None,
         )
 
-    def _empty_rollout(self) -> Kept:
-        """One sequence of nothing, which shapes the buffer's rows."""
-        shape = (self.sequence_length, 1)
-        obs = jax.tree.map(jnp.asarray, zeros(self.env.observation_space, shape))
-        action = jnp.asarray(zeros(self.env.action_space, (*shape, self.particles)))
-        number, flag = jnp.zeros(shape), jnp.zeros(shape, bool)
-        each = jnp.zeros((*shape, self.particles))
-        return Kept(obs, obs, number, flag, flag, flag, action, each, each)
+    def _empty_rollout(self) -> StoredStep:
+        """One sequence of zeros, which shapes the buffer's rows."""
+        env, shape = self.search.env, (self.sequence_length, 1)
+        copies = (*shape, self.search.particles)
+        obs = jax.tree.map(jnp.asarray, zeros(env.observation_space, shape))
+        action = jnp.asarray(zeros(env.action_space, copies))
+        number, flag, per_particle = jnp.zeros(shape), jnp.zeros(shape, bool), jnp.zeros(copies)
+        return StoredStep(obs, obs, number, flag, flag, flag, action, per_particle, per_particle)
 
     def noise(self, learner: Learner | None, key: Array, shape: tuple[int, ...]) -> Noise:
         """The randomness of `shape` searches, drawn in one call; without a learner, of evaluation."""
-        root, action, step, resample, choice, gamma = jax.random.split(key, 6)
-        if learner is None and not self.search_in_evaluation:
-            return Noise(self._action_noise(root, (*shape, 1)), None, jnp.zeros(shape), None)
-        copies = (*shape, self.depth, self.particles)
-        log_gamma = None
-        if self.mix_noise:
-            space = self.env.action_space
-            assert not isinstance(space, Box)  # checked when the agent was made
-            alpha = (self.hyper if learner is None else learner.hyper).dirichlet_alpha
-            log_gamma = jax.random.loggamma(gamma, alpha, (*shape, *space.shape, space.n))
-        return Noise(
-            root=self._root_noise(root, shape),
-            search=smc.Noise(
-                action=self._action_noise(action, copies),
-                step=jax.random.split(step, copies),
-                resample=jax.random.uniform(resample, copies),
-            ),
-            choice=jax.random.uniform(choice, shape),
-            log_gamma=log_gamma,
-        )
-
-    def _root_noise(self, key: Array, shape: tuple[int, ...]) -> Array:
-        space = self.env.action_space
-        if not isinstance(space, Discrete):
-            return self._action_noise(key, (*shape, self.particles))
-        # Evenly spaced from one random start: each action is drawn N·π times, give or take less than one.
-        start = jax.random.uniform(key, (*shape, 1))
-        rank = jax.lax.broadcasted_iota(jnp.float32, (*shape, self.particles), len(shape))
-        return (rank + start) / self.particles
-
-    def _action_noise(self, key: Array, shape: tuple[int, ...]) -> Array:
-        space = self.env.action_space
-        draw = jax.random.normal if isinstance(space, Box) else jax.random.uniform
-        return draw(key, (*shape, *space.shape))
+        hyper = self.hyper if learner is None else learner.hyper
+        searching = learner is not None or self.search_in_evaluation
+        return self.search.noise(key, shape, hyper.dirichlet_alpha, searching)
 
     def explore(
         self, learner: Learner | Policy, view: View, noise: Noise
     ) -> tuple[PyTree, Aux | None]:
-        """A root action of each search by its weight, and what the search found; else one of the policy."""
+        """A root action drawn by its weight, and the search's result; without search, one of the policy."""
         policy = self.policy(learner)
         if noise.search is None:
-            prior = policy.net.policy(seen(policy.obs_moments, view.obs))
-            return self._draw(prior, noise.root[:, 0]), None
-        found = self._search(policy, view, noise, noise.search)
-        chosen = smc.pick(found.weight, noise.choice)
-        metrics = jnp.stack([found.metrics[name] for name in SEARCH_METRICS], axis=-1)
-        aux = Aux(found.root_action, found.weight, found.advantage, metrics)
-        return _particle(found.root_action, chosen), aux
+            prior = policy.net.policy(normalized(policy.obs_moments, view.obs))
+            return self.search.draw(prior, noise.root[:, 0]), None
+        result = self.search(policy, view, noise, noise.search)
+        chosen = smc.pick(result.weight, noise.choice)
+        metrics = jnp.stack([result.metrics[name] for name in SEARCH_METRICS], axis=-1)
+        aux = Aux(result.root_action, result.weight, result.advantage, metrics)
+        return smc.take_one(result.root_action, chosen), aux
 
     def exploit(self, learner: Learner | Policy, view: View) -> PyTree:
-        """The heaviest root action of a search; without environments to search in, the policy's mode.
+        """The root action of most weight; without environment states to search in, the policy's mode.
 
-        The noise of such a search is a function of the observation: the same each time, whichever other
-        environments there are. The same for all observations would favour the same actions everywhere.
+        The noise of such a search is a function of the observation: the same every time, whichever other
+        environments are in the batch. One noise for all observations would favour the same actions
+        everywhere.
         """
         policy = self.policy(learner)
         if view.env_state is None or not self.search_in_evaluation:
-            return policy.net.policy(seen(policy.obs_moments, view.obs)).mode()
+            return policy.net.policy(normalized(policy.obs_moments, view.obs)).mode()
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0), fingerprint(view.obs))
         noise = jax.vmap(lambda key: self.noise(None, key, ()))(keys)
         assert noise.search is not None
-        found = self._search(policy, view, noise._replace(log_gamma=None), noise.search)
-        return _particle(found.root_action, smc.heaviest(found.root_action, found.weight))
+        result = self.search(policy, view, noise._replace(log_gamma=None), noise.search)
+        return smc.take_one(result.root_action, smc.heaviest(result.root_action, result.weight))
 
     def policy(self, learner: Learner | Policy) -> Policy:
-        """The learner's policy, to be handed to `explore` and `exploit` in its stead."""
+        """The learner's policy, which `explore` and `exploit` take in its place."""
         if isinstance(learner, Policy):
             return learner
         hyper = learner.hyper
@@ -350,63 +299,31 @@ class SPO(eqx.Module):
         fraction, scale = hyper.dirichlet_fraction, hyper.reward_scale
         return Policy(learner.net, learner.obs_moments, rules, fraction, scale)
 
-    def _search(self, policy: Policy, view: View, noise: Noise, depths: smc.Noise) -> smc.Found:
-        """Searches from every environment's state; each depth is one pass of actor and critic."""
-        prior, value = policy.net(seen(policy.obs_moments, view.obs))
-        prior = jax.tree.map(lambda leaf: leaf[:, None], prior)  # one for all particles
-        mixed = None
-        if noise.log_gamma is not None:
-            logits, log_gamma = prior.logits, noise.log_gamma[:, None]  # type: ignore[union-attr]
-            mixed = smc.mix_dirichlet(logits, log_gamma, policy.dirichlet_fraction)
-        root_action = self._draw(prior, noise.root, mixed)
-
-        def step(state: PyTree, action: PyTree, key: Array):
-            state, result = jax.vmap(jax.vmap(self.env.step))(state, action, key)
-            return state, result._replace(reward=policy.reward_scale * result.reward)
-
-        def predict(obs: PyTree, noise: Array) -> tuple[PyTree, Array]:
-            distribution, value = policy.net(seen(policy.obs_moments, obs))
-            return self._draw(distribution, noise), value
-
-        root = smc.first_particles(view.env_state, root_action, value)
-        by_depth = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), depths)
-        return smc.search(smc.Model(step, predict), root, by_depth, policy.rules, self.by_ess)
-
-    def _draw(
-        self, distribution: Distribution, noise: Array, probability: Array | None = None
-    ) -> PyTree:
-        """Actions by the noise; of discrete ones one uniform number draws among all that are valid."""
-        if isinstance(self.env.action_space, Box):
-            return distribution.sample(noise)
-        if probability is None:
-            probability = jnp.exp(distribution.logits)  # type: ignore[union-attr]
-        return smc.pick(probability, noise)
-
     def update(
         self, learner: Learner, rollout: Transition, key: Array
     ) -> tuple[Learner, dict[str, Array]]:
-        """The learner with the rollout's sequences in its buffer and some gradient steps later."""
-        rows, unpack = pack_sequences(kept_of(rollout))
+        """The learner with the rollout in its buffer, after its gradient steps; and their mean metrics."""
+        rows, unpack = pack_sequences(stored_steps(rollout))
         replay = add(learner.replay, rows, jnp.any(rollout.mask, axis=0))
         ready = replay.size >= self.batch_size
         flat, unravel = ravel_pytree(learner.net)
         target = ravel_pytree(learner.target)[0]
 
-        def learn(before: tuple[Nets, Array], given) -> tuple[Nets, Array]:
-            replay, hyper, moments, keys = given
+        def learn(before: tuple[Nets, Array], inputs) -> tuple[Nets, Array]:
+            replay, hyper, moments, keys = inputs
 
             def step(nets: Nets, key: Array) -> tuple[Nets, Array]:
-                batch = unpack(sample(replay, key, self.batch_size))
-                lesson = prepare(batch, unravel(nets.target), hyper, moments)
-                return self._gradient_step(nets, hyper, lesson, unravel)
+                steps = unpack(sample(replay, key, self.batch_size))
+                batch = make_batch(steps, unravel(nets.target), hyper, moments)
+                return self._gradient_step(nets, hyper, batch, unravel)
 
             nets, means = jax.lax.scan(step, before[0], keys)
             return nets, jnp.mean(means, axis=0)
 
         nets = Nets(flat, target, learner.optimizer, learner.duals, learner.dual_optimizer)
         keys = jax.random.split(key, self.gradient_steps)
-        given = (replay, learner.hyper, learner.obs_moments, keys)
-        nets, means = when(ready, learn, (nets, jnp.zeros(len(METRICS))), given)
+        inputs = (replay, learner.hyper, learner.obs_moments, keys)
+        nets, means = when(ready, learn, (nets, jnp.zeros(len(METRICS))), inputs)
         temperature = self.policy(learner).rules.temperature
         learner = learner._replace(
             net=unravel(nets.net),
@@ -416,24 +333,24 @@ class SPO(eqx.Module):
             dual_optimizer=nets.dual_optimizer,
             replay=replay,
         )
-        # After the update, so that a rollout's searches and its lessons see the same statistics.
+        # After the update: searches and losses of one rollout must see the same statistics.
         if learner.obs_moments is not None:
             moments = add_samples(learner.obs_moments, rollout.obs, rollout.mask)
             learner = learner._replace(obs_moments=moments)
-        seen_in_search = jnp.mean(rollout.aux.metrics, axis=(0, 1))
+        search_means = jnp.mean(rollout.aux.metrics, axis=(0, 1))
         metrics = dict(zip(METRICS, means, strict=True))
-        metrics |= {f"search/{name}": seen_in_search[i] for i, name in enumerate(SEARCH_METRICS)}
+        metrics |= {f"search/{name}": search_means[i] for i, name in enumerate(SEARCH_METRICS)}
         return learner, metrics | {
             "search/temperature": temperature,  # of the searches, before this update's steps
             "train/alpha": mpo.dual(nets.duals[1]),
             "buffer/size": (replay.size * self.sequence_length).astype(jnp.float32),
         }
 
-    def _gradient_step(self, nets: Nets, hyper: Hyper, lesson: Lesson, unravel):
-        """One step of the nets and one of the duals, the target moved; also the means of METRICS."""
+    def _gradient_step(self, nets: Nets, hyper: Hyper, batch: Batch, unravel):
+        """The nets after one Adam step of theirs and one of the duals, and the means of METRICS."""
 
         def loss_of(flat: Array, duals: Array) -> tuple[Array, Array]:
-            return self._loss(unravel(flat), duals, hyper, lesson)
+            return self._loss(unravel(flat), duals, hyper, batch)
 
         (_, means), (gradient, dual_gradient) = jax.value_and_grad(
             loss_of, argnums=(0, 1), has_aux=True
@@ -454,23 +371,23 @@ class SPO(eqx.Module):
         return nets, jnp.append(means, norm)
 
     def _loss(
-        self, net: PolicyAndValue, duals: Array, hyper: Hyper, lesson: Lesson
+        self, net: PolicyAndValue, duals: Array, hyper: Hyper, batch: Batch
     ) -> tuple[Array, Array]:
-        """The loss of nets and duals, and it together with its parts, as METRICS names them."""
-        distribution, value = net(lesson.obs)
-        kl = mpo.kl(lesson.old, distribution)
+        """The loss of nets and duals, and a vector of the loss and its parts in the order of METRICS."""
+        distribution, value = net(batch.obs)
+        kl = mpo.kl(batch.old, distribution)
         temperature, alpha = mpo.dual(duals[0]), mpo.dual(duals[1])
-        log_prob = particle_log_prob(distribution, lesson.root_action)
+        log_prob = particle_log_prob(distribution, batch.root_action)
         per_element = (
-            mpo.weighted_cross_entropy(log_prob, lesson.weight),
-            0.5 * value_error(value, lesson.target),
-            mpo.temperature_loss(lesson.advantage, temperature, hyper.epsilon),
+            mpo.weighted_cross_entropy(log_prob, batch.weight),
+            0.5 * value_error(value, batch.target),
+            mpo.temperature_loss(batch.advantage, temperature, hyper.epsilon),
             mpo.alpha_loss(kl, alpha, hyper.policy_epsilon),
             kl,
             distribution.entropy(),
             value,
         )
-        means = jnp.stack(per_element).reshape(len(per_element), -1) @ lesson.share.ravel()
+        means = jnp.stack(per_element).reshape(len(per_element), -1) @ batch.share.ravel()
         trust = jax.lax.stop_gradient(alpha) * means[4]
         loss = means[0] + trust + hyper.value_coef * means[1] + means[2] + means[3]
         return loss, jnp.concatenate([loss[None], means])
@@ -488,12 +405,14 @@ def spo(config: SPOConfig, problem: Problem) -> SPO:
     duals = [config.initial_log_temperature, config.initial_log_alpha]
     return SPO(
         hyper=make_hyper(Hyper, config, initial_duals=jnp.asarray(duals, jnp.float32)),
-        env=env,
+        search=Search(
+            env=env,
+            particles=config.particles,
+            depth=config.depth,
+            by_ess=config.resampling == "ess",
+            mix_noise=config.dirichlet_fraction > 0,
+        ),
         network=problem.network,
-        particles=config.particles,
-        depth=config.depth,
-        by_ess=config.resampling == "ess",
-        mix_noise=config.dirichlet_fraction > 0,
         learn_temperature=config.temperature is None,
         # An env that foresees may be searched to learn from what is to come, but not to play by it.
         search_in_evaluation=config.search_in_evaluation and not problem.foresees,
@@ -516,20 +435,10 @@ def searchable(problem: Problem) -> Env:
     return problem.env
 
 
-def fingerprint(obs: PyTree) -> Array:
-    """A number (B,) for each observation (B, ...), another for almost any other observation."""
-    packed = pack_rows(obs, 1)[0]
-    bits = jax.lax.bitcast_convert_type(packed, jnp.uint32)
-    # Odd factors that differ from place to place: no bit is lost, and places do not cancel out.
-    places = 2 * jax.lax.broadcasted_iota(jnp.uint32, bits.shape, 1) + 1
-    mixed = (bits ^ (bits >> 15)) * (places * jnp.uint32(0x9E3779B1))
-    return jnp.sum(mixed ^ (mixed >> 13), axis=-1, dtype=jnp.uint32)
-
-
-def kept_of(rollout: Transition) -> Kept:
+def stored_steps(rollout: Transition) -> StoredStep:
     """What the buffer keeps of a rollout."""
     aux: Aux = rollout.aux
-    return Kept(
+    return StoredStep(
         obs=rollout.obs,
         next_obs=rollout.next_obs,
         reward=rollout.reward,
@@ -542,32 +451,22 @@ def kept_of(rollout: Transition) -> Kept:
     )
 
 
-def pack_sequences(kept: Kept):
-    """Steps (T, B, ...) as rows (B, columns), one per environment, and the way back to (T, rows, ...)."""
-    by_env = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), kept)
-    narrow, widen = pack_flags(by_env, 2)
-    rows, unpack = pack_rows(narrow, 1)
-
-    def restore(rows: Array) -> Kept:
-        return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), widen(unpack(rows)))
-
-    return rows, restore
-
-
-def prepare(batch: Kept, target: PolicyAndValue, hyper: Hyper, moments: Moments | None) -> Lesson:
-    """Sequences (T, batch, ...) with the target net's policy and the value targets it gives."""
-    obs = seen(moments, batch.obs)
+def make_batch(
+    steps: StoredStep, target: PolicyAndValue, hyper: Hyper, moments: Moments | None
+) -> Batch:
+    """Sequences (T, batch, ...) with the target net's policy and the value targets that follow from it."""
+    obs = normalized(moments, steps.obs)
     old, value = target(obs)
-    next_value = target.value(seen(moments, batch.next_obs))
-    reward = hyper.reward_scale * batch.reward
-    endings = (batch.terminated, batch.truncated)
+    next_value = target.value(normalized(moments, steps.next_obs))
+    reward = hyper.reward_scale * steps.reward
+    endings = (steps.terminated, steps.truncated)
     advantage = gae(reward, value, next_value, *endings, hyper.gamma, hyper.gae_lambda)
-    mask = batch.mask.astype(jnp.float32)
-    return Lesson(
+    mask = steps.mask.astype(jnp.float32)
+    return Batch(
         obs=obs,
-        root_action=batch.root_action,
-        weight=batch.weight,
-        advantage=batch.advantage,
+        root_action=steps.root_action,
+        weight=steps.weight,
+        advantage=steps.advantage,
         old=old,
         target=advantage + value,
         share=mask / jnp.maximum(jnp.sum(mask), 1.0),
@@ -575,14 +474,9 @@ def prepare(batch: Kept, target: PolicyAndValue, hyper: Hyper, moments: Moments 
 
 
 def particle_log_prob(distribution: Distribution, action: PyTree) -> Array:
-    """log π of every particle's root action (T, B, N, ...) by the step's distribution (T, B, ...)."""
+    """log π of every particle's root action (T, B, N, ...) under the step's distribution (T, B, ...)."""
     spread = jax.tree.map(lambda leaf: leaf[:, :, None], distribution)
     return spread.log_prob(action)
-
-
-def _particle(root_action: PyTree, chosen: Array) -> PyTree:
-    """The chosen particle's (B,) root action."""
-    return jax.tree.map(lambda leaf: leaf[:, 0], smc.take(root_action, chosen[:, None]))
 
 
 def _adam() -> optax.GradientTransformation:

@@ -1,4 +1,4 @@
-"""A branch that stays one when trials are batched."""
+"""A branch that remains a branch when trials are batched."""
 
 from collections.abc import Callable
 
@@ -12,23 +12,23 @@ from proxima.core.types import PyTree
 
 
 def when(
-    condition: Array, change: Callable[[PyTree, PyTree], PyTree], state: PyTree, given: PyTree
+    condition: Array, change: Callable[[PyTree, PyTree], PyTree], state: PyTree, inputs: PyTree
 ) -> PyTree:
-    """`change(state, given)` where the condition holds, else `state`; both have the same structure.
+    """`change(state, inputs)` where the condition holds, else `state`; both have the same structure.
 
-    `lax.cond` says the same, but under vmap it computes both sides always. Here a batch of trials computes
-    nothing where none of them needs it. `change` must take all arrays it uses as arguments.
+    `lax.cond` does the same, but under vmap it always computes both sides. Here a batch of trials computes
+    `change` only if one of them needs it. `change` must take all arrays it uses as arguments.
     """
 
     @custom_vmap
-    def branch(condition: Array, state: PyTree, given: PyTree) -> PyTree:
+    def branch(condition: Array, state: PyTree, inputs: PyTree) -> PyTree:
         # A function of its own: a module's method, which `change` may be, cannot be hashed.
         return jax.lax.cond(
-            condition, lambda *both: change(*both), lambda state, given: state, state, given
+            condition, lambda *both: change(*both), lambda state, inputs: state, state, inputs
         )
 
     @branch.def_vmap
-    def batched(trials: int, axes: list, condition: Array, state: PyTree, given: PyTree):
+    def batched(trials: int, axes: list, condition: Array, state: PyTree, inputs: PyTree):
         is_batched, *inner = jax.tree.map(lambda batched: 0 if batched else None, axes)
 
         def spread(leaf: Array, axis: int | None) -> Array:
@@ -37,11 +37,11 @@ def when(
         before = jax.tree.map(spread, state, inner[0], is_leaf=lambda part: part is None)
         conditions = spread(condition, is_batched)
 
-        def changed(before: PyTree, given: PyTree) -> PyTree:
-            after = jax.vmap(change, in_axes=(0, inner[1]))(before, given)
+        def changed(before: PyTree, inputs: PyTree) -> PyTree:
+            after = jax.vmap(change, in_axes=(0, inner[1]))(before, inputs)
             return select(conditions, after, before)
 
-        after = jax.lax.cond(jnp.any(conditions), changed, lambda before, _: before, before, given)
+        after = jax.lax.cond(jnp.any(conditions), changed, lambda before, _: before, before, inputs)
         return after, jax.tree.map(lambda _: True, after)
 
-    return branch(condition, state, given)
+    return branch(condition, state, inputs)

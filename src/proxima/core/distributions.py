@@ -66,7 +66,7 @@ def categorical(logits: Array, mask: Array | None = None) -> Categorical:
 
 
 class Normal(NamedTuple):
-    """Independent normals, the event the last axis; the env clips what it is given."""
+    """Independent normals, the event the last axis; the environment clips actions."""
 
     mean: Array
     log_std: Array

@@ -1,5 +1,5 @@
-"""The one error a user meets: it says what is wrong, where, and what would be right."""
+"""The one error meant for users: it says what is wrong, where, and what would be right."""
 
 
 class ProximaError(Exception):
-    """A failure that is the input's or the surroundings', told in words; everything else is a bug."""
+    """The input or the machine is at fault, in words for the user; any other exception is a bug."""

@@ -44,6 +44,6 @@ def sampled_kl(log_prob: Array, reference_log_prob: Array) -> Array:
 
 
 def explained_variance(value: Array, target: Array, mask: Array) -> Array:
-    """1 − Var(target − V) / Var(target): 1 is a perfect critic, 0 one that says the mean."""
+    """1 − Var(target − V) / Var(target): 1 for a perfect critic, 0 for one that predicts the mean."""
     unexplained = jnp.var(target - value, where=mask)
     return 1.0 - unexplained / jnp.maximum(jnp.var(target, where=mask), 1e-12)

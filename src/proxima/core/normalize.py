@@ -9,11 +9,11 @@ from jax import Array
 from proxima.core.parallel import sum_over
 from proxima.core.types import PyTree
 
-CLIP = 10.0  # a normalised observation beyond ten deviations says no more than ten
+CLIP = 10.0  # deviations; a normalised observation is clipped to ±CLIP
 
 
 class Moments(NamedTuple):
-    """Number, mean and mean squared deviation of what was seen; the last two shaped like one sample."""
+    """Number, mean and mean squared deviation of the samples so far; the last two shaped like one."""
 
     number: Array
     mean: PyTree
@@ -70,6 +70,6 @@ def normalize(moments: Moments, sample: PyTree) -> PyTree:
     return jax.tree.map(shift_and_scale, moments.mean, moments.variance, sample)
 
 
-def seen(moments: Moments | None, obs: PyTree) -> PyTree:
-    """Observations as the nets see them: normalised where the policy keeps statistics of them."""
+def normalized(moments: Moments | None, obs: PyTree) -> PyTree:
+    """Observations as the nets take them: normalised if the policy keeps statistics of them."""
     return obs if moments is None else normalize(moments, obs)

@@ -5,15 +5,19 @@ sampling one gather. The buffer is part of the learner and is saved with it. In 
 state is donated, adding writes in place: the cost does not grow with the capacity.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from proxima.core.trees import pack_flags, pack_rows
+from proxima.core.types import PyTree
+
 
 class Replay(NamedTuple):
-    """The rows kept so far; those from `size` on hold nothing yet."""
+    """The rows stored so far; those from `size` on are empty."""
 
     rows: Array  # (capacity, width)
     position: Array  # where the next row goes, int32 scalar
@@ -27,16 +31,16 @@ def empty(capacity: int, width: int) -> Replay:
 
 
 def add(replay: Replay, rows: Array, mask: Array) -> Replay:
-    """The buffer after the `rows` (N, width) that `mask` (N,) lets in, in order, over the oldest.
+    """The buffer after the `rows` (N, width) that `mask` (N,) lets in replaced the oldest, in order.
 
-    Rows that are masked out take no place, so that none can ever be sampled. Of more rows than the buffer
-    holds, the last ones stay.
+    Rows that are masked out are not stored, so that none can ever be sampled. Of more rows than the buffer
+    holds, the last ones remain.
     """
     capacity = replay.rows.shape[0]
-    place = jnp.cumsum(mask, dtype=jnp.int32) - 1  # of a row among those let in
+    rank = jnp.cumsum(mask, dtype=jnp.int32) - 1  # of a row among those let in
     count = jnp.sum(mask, dtype=jnp.int32)
-    kept = mask & (place >= count - capacity)  # no place is written twice
-    index = jnp.where(kept, (replay.position + place) % capacity, capacity)
+    stored = mask & (rank >= count - capacity)  # no index is written twice
+    index = jnp.where(stored, (replay.position + rank) % capacity, capacity)
     if len(rows) == 1:
         # A scatter of one row becomes an update that XLA repeats for each reader, on copies of the
         # whole buffer; a second row that goes nowhere keeps it a scatter, which writes in place.
@@ -55,3 +59,15 @@ def sample(replay: Replay, key: Array, count: int) -> Array:
     """
     size = jnp.maximum(replay.size, 1).astype(jnp.uint32)
     return replay.rows[jax.random.bits(key, (count,)) % size]
+
+
+def pack_sequences(steps: PyTree) -> tuple[Array, Callable[[Array], PyTree]]:
+    """Steps (T, B, ...) as rows (B, width), one per environment, and the way back to (T, rows, ...)."""
+    by_env = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), steps)
+    narrow, widen = pack_flags(by_env, 2)
+    rows, unpack = pack_rows(narrow, 1)
+
+    def restore(rows: Array) -> PyTree:
+        return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), widen(unpack(rows)))
+
+    return rows, restore

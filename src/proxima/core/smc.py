@@ -25,7 +25,7 @@ from proxima.core.types import PyTree, Step
 
 
 class Model(NamedTuple):
-    """What the search knows of the world, as functions over particles (B, N, ...)."""
+    """The environment and the net, as functions over particles (B, N, ...)."""
 
     step: Callable[[PyTree, PyTree, Array], tuple[PyTree, Step]]  # state, action, key
     predict: Callable[[PyTree, Array], tuple[PyTree, Array]]  # obs, noise → next action, V(obs)
@@ -50,7 +50,7 @@ class Noise(NamedTuple):
 
 
 class Particles(NamedTuple):
-    """All that is a particle's own, (B, N, ...): resampling gathers every part of it."""
+    """The state of particles, (B, N, ...); resampling gathers every part of it."""
 
     state: PyTree
     root_action: PyTree
@@ -61,10 +61,10 @@ class Particles(NamedTuple):
     origin: Array  # which of the root's particles it stems from
 
 
-class Found(NamedTuple):
-    """What a search came to, (B, N, ...) each."""
+class SearchResult(NamedTuple):
+    """The particles at the end of a search, (B, N, ...)."""
 
-    root_action: PyTree  # after all resampling, so that a good one may be there often
+    root_action: PyTree  # after all resampling, so that a good one may occur several times
     weight: Array  # of these, adding up to 1
     advantage: Array  # of the root actions as they were drawn
     metrics: dict[str, Array]  # (B,)
@@ -91,8 +91,8 @@ def entropy(weight: Array) -> Array:
 def pick(probability: Array, uniform: Array) -> Array:
     """The index at which the cumulative probability (..., N) first exceeds each uniform number (...).
 
-    One random number per draw, however many choices. What has probability 0 is never picked: rounding
-    may let the cumulative sum creep there, so a pick must have some of its own.
+    One random number per draw, however many choices. An index of probability 0 is never picked, although
+    rounding may let the cumulative sum grow there.
     """
     total = jnp.cumsum(probability, axis=-1)
     possible = probability > 0.0
@@ -117,6 +117,11 @@ def ancestors(weight: Array, uniform: Array) -> Array:
 def take(tree: PyTree, index: Array) -> PyTree:
     """Of every leaf (B, N, ...), the entries (B, K, ...) that `index` (B, K) names."""
     return jax.tree.map(lambda leaf: jax.vmap(lambda row, at: row[at])(leaf, index), tree)
+
+
+def take_one(tree: PyTree, index: Array) -> PyTree:
+    """Of every leaf (B, N, ...), the one entry (B, ...) that `index` (B,) names."""
+    return jax.tree.map(lambda leaf: leaf[:, 0], take(tree, index[:, None]))
 
 
 def heaviest(root_action: PyTree, weight: Array) -> Array:
@@ -148,8 +153,8 @@ def mix_dirichlet(logits: Array, log_gamma: Array, fraction: Array) -> Array:
     return jnp.where(valid, (1.0 - fraction) * jnp.exp(logits) + fraction * drawn, 0.0)
 
 
-def search(model: Model, root: Particles, noise: Noise, rules: Rules, by_ess: bool) -> Found:
-    """Particles `root` searched as deep as there is noise for, resampled by period or by sample size.
+def search(model: Model, root: Particles, noise: Noise, rules: Rules, by_ess: bool) -> SearchResult:
+    """The particles `root` after as many depths as `noise` has, resampled by period or by sample size.
 
     Advantages stay with the root's particles as they were drawn: their logarithmic mean of exponents,
     which sets the temperature, is over draws of the prior. A resampled particle credits the one it stems
@@ -186,11 +191,11 @@ def search(model: Model, root: Particles, noise: Noise, rules: Rules, by_ess: bo
         "value_spread": jnp.std(last.value, axis=-1),
     }
     share = shares(weight, rules.temperature)
-    return Found(last.root_action, share, advantage, metrics)
+    return SearchResult(last.root_action, share, advantage, metrics)
 
 
 def advance(model: Model, before: Particles, noise: Noise, rules: Rules) -> tuple[Particles, Array]:
-    """The particles one step deeper, and their temporal differences (B, N); the ended stay and have 0."""
+    """The particles one step deeper, and their temporal differences (B, N); ended ones do not change."""
     state, result = model.step(before.state, before.action, noise.step)
     action, value = model.predict(result.obs, noise.action)
     after = Particles(
@@ -207,11 +212,11 @@ def advance(model: Model, before: Particles, noise: Noise, rules: Rules) -> tupl
 
 
 def resample(
-    before: tuple[Particles, Array], given: tuple[Array, Array, Array]
+    before: tuple[Particles, Array], inputs: tuple[Array, Array, Array]
 ) -> tuple[Particles, Array]:
-    """Whole particles drawn anew by their weights and all weights 0, in the environments where due (B,)."""
+    """Particles drawn anew by their weights, and weights 0, in the environments where that is due (B,)."""
     particles, weight = before
-    due, share, uniform = given
+    due, share, uniform = inputs
     stay = jax.lax.broadcasted_iota(jnp.int32, share.shape, 1)
     index = jnp.where(due[:, None], ancestors(share, uniform), stay)
     return take(particles, index), jnp.where(due[:, None], 0.0, weight)

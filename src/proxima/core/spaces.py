@@ -109,8 +109,8 @@ def zeros(space: Space | Fields, leading: tuple[int, ...] = ()) -> Any:
 
     if isinstance(space, Fields):
         return {
-            name: np.full((*leading, *each.shape), name == ACTION_MASK, each.dtype)
-            for name, each in space.items()
+            name: np.full((*leading, *part.shape), name == ACTION_MASK, part.dtype)
+            for name, part in space.items()
         }
     return np.zeros((*leading, *space.shape), space.dtype)
 
@@ -118,5 +118,5 @@ def zeros(space: Space | Fields, leading: tuple[int, ...] = ()) -> Any:
 def flat_size(space: Space | Fields) -> int:
     """Numbers in one element of the space once flattened, masks left out; 1 for a discrete one."""
     if isinstance(space, Fields):
-        return sum(flat_size(each) for name, each in space.items() if name != ACTION_MASK)
+        return sum(flat_size(part) for name, part in space.items() if name != ACTION_MASK)
     return math.prod(space.shape)

@@ -11,7 +11,7 @@ from proxima.core.types import PyTree
 
 EXACT = 2**24  # the first integer whose successor float32 cannot hold
 FLAGS = 24  # so many bits make up a number below it
-PLACES = tuple(2**place for place in range(FLAGS))
+POWERS = tuple(2**bit for bit in range(FLAGS))
 
 
 def pack_rows(tree: PyTree, leading: int) -> tuple[Array, Callable[[Array], PyTree]]:
@@ -43,7 +43,7 @@ def pack_rows(tree: PyTree, leading: int) -> tuple[Array, Callable[[Array], PyTr
 def pack_flags(tree: PyTree, leading: int) -> tuple[PyTree, Callable[[PyTree], PyTree]]:
     """The tree with all boolean leaves as float32 numbers of 24 flags each, and the way back.
 
-    A mask over many actions is most of an observation, and a float32 per flag 31 bits too many.
+    A mask over many actions is most of an observation, and a float32 per flag wastes 31 bits.
     """
 
     def narrow(leaf: Array) -> Array:
@@ -52,7 +52,7 @@ def pack_flags(tree: PyTree, leading: int) -> tuple[PyTree, Callable[[PyTree], P
         flags = leaf.reshape(*leaf.shape[:leading], -1)
         padding = [(0, 0)] * leading + [(0, -flags.shape[-1] % FLAGS)]
         grouped = jnp.pad(flags, padding).reshape(*leaf.shape[:leading], -1, FLAGS)
-        return grouped.astype(jnp.float32) @ jnp.asarray(PLACES, jnp.float32)
+        return grouped.astype(jnp.float32) @ jnp.asarray(POWERS, jnp.float32)
 
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[leading:], leaf.dtype), tree)
 
@@ -60,12 +60,22 @@ def pack_flags(tree: PyTree, leading: int) -> tuple[PyTree, Callable[[PyTree], P
         if shape.dtype != bool:
             return leaf
         spread = jnp.broadcast_to(leaf.astype(jnp.int32)[..., None], (*leaf.shape, FLAGS))
-        place = jax.lax.broadcasted_iota(jnp.int32, spread.shape, leaf.ndim)
-        bits = jnp.right_shift(spread, place) & 1
+        index = jax.lax.broadcasted_iota(jnp.int32, spread.shape, leaf.ndim)
+        bits = jnp.right_shift(spread, index) & 1
         flags = bits.reshape(*leaf.shape[:-1], -1)[..., : math.prod(shape.shape)]
         return flags.reshape(*leaf.shape[:-1], *shape.shape).astype(bool)
 
     return jax.tree.map(narrow, tree), lambda packed: jax.tree.map(widen, shapes, packed)
+
+
+def fingerprint(tree: PyTree) -> Array:
+    """A number (B,) for each entry of a tree (B, ...), another one for almost any other entry."""
+    packed = pack_rows(tree, 1)[0]
+    bits = jax.lax.bitcast_convert_type(packed, jnp.uint32)
+    # Odd factors that differ from column to column: no bit is lost, and columns do not cancel out.
+    odd = 2 * jax.lax.broadcasted_iota(jnp.uint32, bits.shape, 1) + 1
+    mixed = (bits ^ (bits >> 15)) * (odd * jnp.uint32(0x9E3779B1))
+    return jnp.sum(mixed ^ (mixed >> 13), axis=-1, dtype=jnp.uint32)
 
 
 def _offsets(widths: list[int]) -> list[int]:

@@ -39,7 +39,7 @@ class Transition(NamedTuple):
 
 
 class View(NamedTuple):
-    """What an agent may look at when it acts: observations (B, ...) and, for search, env states."""
+    """What an agent acts on: observations (B, ...) and, for search, environment states."""
 
     obs: PyTree
     env_state: PyTree = None  # None on host environments

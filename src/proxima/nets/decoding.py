@@ -1,4 +1,4 @@
-"""One token more: the step that generation repeats, with every layer's weights in a place of their own.
+"""One token more: the step that generation repeats, with every layer's weights in an array of its own.
 
 A loop over stacked layers copies the weights of each out of the stack, for every token anew; that takes a
 CPU as long as the products themselves. So the layers are taken apart once, before the first step, and
@@ -61,19 +61,19 @@ def caches_apart(cache: Cache) -> LayerCaches:
 def next_states(
     decoder: Decoder, parts: Apart, ids: Array, mask: Array, caches: LayerCaches
 ) -> tuple[Array, LayerCaches]:
-    """What the last layer says at one more token of each row (B, width), and the caches with it."""
-    places = jnp.maximum(jnp.sum(caches.mask, axis=1) + mask - 1, 0)[:, None]
+    """The last layer's output at one more token of each row (B, width), and the caches with it."""
+    positions = jnp.maximum(jnp.sum(caches.mask, axis=1) + mask - 1, 0)[:, None]
     known = jax.lax.dynamic_update_slice(caches.mask, mask[:, None], (0, caches.length))
-    h, turns = embed(decoder, ids[:, None], places), turns_of(decoder.config, places)
-    held: list[tuple[Array, Array]] = []
+    h, turns = embed(decoder, ids[:, None], positions), turns_of(decoder.config, positions)
+    updated: list[tuple[Array, Array]] = []
     for layer, adapter, *old in zip(*parts, caches.keys, caches.values, strict=True):
         q, *new = qkv(decoder.config, layer, adapter, h, turns)
-        place = (0, 0, caches.length, 0)
-        keys, values = map(jax.lax.dynamic_update_slice, old, new, [place, place])
+        start = (0, 0, caches.length, 0)
+        keys, values = map(jax.lax.dynamic_update_slice, old, new, [start, start])
         h = h + attend(decoder.config, layer, adapter, q, keys, values, known[:, None])
         h = h + mlp(decoder.config, layer, adapter, h)
-        held.append((keys, values))
-    all_keys, all_values = zip(*held, strict=True)
+        updated.append((keys, values))
+    all_keys, all_values = zip(*updated, strict=True)
     h = normed(decoder.config, decoder.norm, h)[:, 0]
     return h, LayerCaches(all_keys, all_values, known, caches.length + 1)
 
@@ -84,11 +84,11 @@ def _layer(stacked: PyTree, number: int) -> PyTree:
 
 def _turned(layer: Layer) -> Layer:
     return jax.tree.map(
-        lambda each: (
-            Projection(each.weight.T, each.bias, turned=True)
-            if isinstance(each, Projection)
-            else each
+        lambda part: (
+            Projection(part.weight.T, part.bias, turned=True)
+            if isinstance(part, Projection)
+            else part
         ),
         layer,
-        is_leaf=lambda each: isinstance(each, Projection),
+        is_leaf=lambda part: isinstance(part, Projection),
     )

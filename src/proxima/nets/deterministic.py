@@ -1,7 +1,7 @@
 """The nets of deterministic actor-critics: one action per observation, and Q of both, over any leading axes.
 
-Both nets speak of actions in units of half the action range around its middle, so that every
-coordinate lies in [-1, 1] whatever the environment measures it in.
+Both nets take actions in units of half the action range around its middle: every coordinate lies in
+[-1, 1], whatever the environment's own range.
 """
 
 import equinox as eqx
@@ -40,7 +40,7 @@ class QEnsemble(eqx.Module):
         return tuple(net(inputs)[..., 0] for net in self.nets)
 
     def first(self, obs: PyTree, units: Array) -> Array:
-        """Q by the first net, which is the one that teaches the actor."""
+        """Q by the first net, whose gradient trains the actor."""
         return QEnsemble(self.nets[:1], self.adapter)(obs, units)[0]
 
 

@@ -79,8 +79,8 @@ def fresh_adapters(key: Array, config: LoraConfig, matrices: dict[str, Array]) -
 
     return Adapters(
         **{
-            target: one(each, matrices[target])
-            for target, each in zip(TARGETS, keys, strict=True)
+            target: one(target_key, matrices[target])
+            for target, target_key in zip(TARGETS, keys, strict=True)
             if target in config.targets and target in matrices
         }
     )

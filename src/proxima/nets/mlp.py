@@ -40,8 +40,8 @@ def _affine_forward(x: Array, weight: Array, bias: Array) -> tuple[Array, tuple[
     return affine(x, weight, bias), (x, weight)
 
 
-def _affine_backward(kept: tuple[Array, Array], slope: Array) -> tuple[Array, Array, Array]:
-    x, weight = kept
+def _affine_backward(residuals: tuple[Array, Array], slope: Array) -> tuple[Array, Array, Array]:
+    x, weight = residuals
     slopes = slope.reshape(-1, weight.shape[1])
     return slope @ weight.T, _weight_slope(x, slopes), jnp.sum(slopes, axis=0)
 
@@ -59,8 +59,8 @@ def _product_forward(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array
     return product(x, weight), (x, weight)
 
 
-def _product_backward(kept: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
-    x, weight = kept
+def _product_backward(residuals: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
+    x, weight = residuals
     return slope @ weight.T, _weight_slope(x, slope.reshape(-1, weight.shape[1]))
 
 

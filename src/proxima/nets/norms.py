@@ -35,8 +35,8 @@ def _size_forward(x: Array, eps: float) -> tuple[Array, tuple[Array, Array]]:
     return x * factor, (x, factor)
 
 
-def _size_backward(eps: float, kept: tuple[Array, Array], slope: Array) -> tuple[Array]:
-    x, factor = kept
+def _size_backward(eps: float, residuals: tuple[Array, Array], slope: Array) -> tuple[Array]:
+    x, factor = residuals
     unit = x * factor
     return (factor * (slope - unit * jnp.mean(slope * unit, axis=-1, keepdims=True)),)
 
@@ -54,10 +54,11 @@ def _scaled_forward(x: Array, scale: Array) -> tuple[Array, tuple[Array, Array]]
     return _scaled(x, scale), (x, scale)
 
 
-def _scaled_backward(kept: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
-    x, scale = kept
-    each = (slope * x).reshape(-1, x.shape[-1])
-    return slope * _spread(scale, slope), (jnp.ones((1, len(each)), each.dtype) @ each)[0]
+def _scaled_backward(residuals: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
+    x, scale = residuals
+    products = (slope * x).reshape(-1, x.shape[-1])
+    ones = jnp.ones((1, len(products)), products.dtype)
+    return slope * _spread(scale, slope), (ones @ products)[0]
 
 
 _scaled.defvjp(_scaled_forward, _scaled_backward)

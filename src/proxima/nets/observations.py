@@ -1,7 +1,6 @@
-"""From observations to what a net takes.
+"""Observations as vectors: every field but the action mask side by side.
 
-The dense adapter lays every field but the mask side by side. The mask is no input: it goes to the
-distribution as it is.
+The mask is no input of a net: the distribution applies it.
 """
 
 from typing import NamedTuple
@@ -26,8 +25,8 @@ class Dense(NamedTuple):
         if not isinstance(self.space, Fields):
             return _flat(obs, len(self.space.shape))
         parts = [
-            _flat(obs[name], len(each.shape))
-            for name, each in self.space.items()
+            _flat(obs[name], len(part.shape))
+            for name, part in self.space.items()
             if name != ACTION_MASK
         ]
         return jnp.concatenate(parts, axis=-1)

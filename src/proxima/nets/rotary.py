@@ -1,4 +1,4 @@
-"""Rotary positions (Su et al. 2021, arXiv 2104.09864): a head's halves turned by angles, place by place."""
+"""Rotary positions (Su et al. 2021, arXiv 2104.09864): halves of a head turned by its position."""
 
 import math
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ class RopeScaling:
     trained_positions: int
 
 
-def turns_at(places: Array, frequencies: Array) -> tuple[Array, Array]:
-    """Cosines and sines of the rotations at each place (B, T), (B, 1, T, head width / 2)."""
-    angles = places[:, None, :, None].astype(jnp.float32) * frequencies[None, None, None]
+def turns_at(positions: Array, frequencies: Array) -> tuple[Array, Array]:
+    """Cosines and sines of the rotations at each position (B, T), (B, 1, T, head width / 2)."""
+    angles = positions[:, None, :, None].astype(jnp.float32) * frequencies[None, None, None]
     return jnp.cos(angles), jnp.sin(angles)
 
 
 def frequencies_of(half: int, theta: float, scaling: RopeScaling | None) -> Array:
-    """Radians per place of each of `half` pairs of numbers."""
+    """Radians per position of each of `half` pairs of numbers."""
     plain = theta ** (-jnp.arange(half, dtype=jnp.float32) / half)
     if scaling is None:
         return plain
@@ -38,6 +38,6 @@ def frequencies_of(half: int, theta: float, scaling: RopeScaling | None) -> Arra
 def rotate(x: Array, turns: tuple[Array, Array]) -> Array:
     """x (B, heads, T, head width) turned, its first half with its second."""
     first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    cos, sin = (jnp.broadcast_to(each, first.shape) for each in turns)
+    cos, sin = (jnp.broadcast_to(turn, first.shape) for turn in turns)
     rotated = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
     return rotated.astype(x.dtype)

@@ -25,7 +25,7 @@ from proxima.nets.lora import Adapters, LowRank, adapted
 from proxima.nets.norms import Norm
 from proxima.nets.rotary import RopeScaling, frequencies_of, rotate, turns_at
 
-# A score that no place takes part with; finite, so that a row of pads stays a number.
+# The score of a position that is not attended to; finite, so that a row of pads is not NaN.
 FAR = -1e30
 
 # A loop over layers keeps what its gradient needs by copying it; so few are written out instead.
@@ -96,8 +96,8 @@ class Cache(NamedTuple):
 
     keys: Array
     values: Array
-    mask: Array  # (B, context): False for pads and for places not yet written
-    length: Array  # places written, the same for all rows; int32 scalar
+    mask: Array  # (B, context): False for pads and for positions not yet written
+    length: Array  # positions written, the same for all rows; int32 scalar
 
 
 class Decoder(eqx.Module):
@@ -167,17 +167,17 @@ def hidden_states(
     adapters: Adapters | None = None,
     checkpoint: bool = False,
 ) -> Array:
-    """What the last layer says at every place (B, T, width), normed; `mask` is False for pads."""
-    places = positions_of(mask)
+    """The last layer's output at every position (B, T, width), normed; `mask` is False for pads."""
+    positions = positions_of(mask)
     steps = jnp.arange(ids.shape[1])
-    seen = mask[:, None, :] & (steps[None, :, None] >= steps[None, None, :])
-    h = embed(decoder, ids, places)
-    turns = turns_of(decoder.config, places)
+    visible = mask[:, None, :] & (steps[None, :, None] >= steps[None, None, :])
+    h = embed(decoder, ids, positions)
+    turns = turns_of(decoder.config, positions)
 
     def block(h: Array, layer: tuple[Layer, Adapters | None]) -> tuple[Array, None]:
         weights, adapter = layer
         q, k, v = qkv(decoder.config, weights, adapter, h, turns)
-        h = h + attend(decoder.config, weights, adapter, q, k, v, seen)
+        h = h + attend(decoder.config, weights, adapter, q, k, v, visible)
         return h + mlp(decoder.config, weights, adapter, h), None
 
     if checkpoint:
@@ -198,26 +198,26 @@ def cached_states(
     layer by layer, the whole cache would be copied for every token.
     """
     count = ids.shape[1]
-    places = jnp.sum(cache.mask, axis=1)[:, None] + jnp.cumsum(mask, axis=1) - 1
-    places = jnp.maximum(places, 0)
+    positions = jnp.sum(cache.mask, axis=1)[:, None] + jnp.cumsum(mask, axis=1) - 1
+    positions = jnp.maximum(positions, 0)
     steps = jnp.arange(count)
     among = mask[:, None, :] & (steps[None, :, None] >= steps[None, None, :])
-    held = jnp.broadcast_to(cache.mask[:, None], (*ids.shape, cache.mask.shape[1]))
-    seen = jnp.concatenate([held, among], axis=2)
-    h = embed(decoder, ids, places)
-    turns = turns_of(decoder.config, places)
+    cached = jnp.broadcast_to(cache.mask[:, None], (*ids.shape, cache.mask.shape[1]))
+    visible = jnp.concatenate([cached, among], axis=2)
+    h = embed(decoder, ids, positions)
+    turns = turns_of(decoder.config, positions)
 
     def block(h: Array, layer) -> tuple[Array, tuple[Array, Array]]:
         weights, adapter, keys, values = layer
         q, k, v = qkv(decoder.config, weights, adapter, h, turns)
         keys, values = jnp.concatenate([keys, k], axis=2), jnp.concatenate([values, v], axis=2)
-        h = h + attend(decoder.config, weights, adapter, q, keys, values, seen)
+        h = h + attend(decoder.config, weights, adapter, q, keys, values, visible)
         return h + mlp(decoder.config, weights, adapter, h), (k, v)
 
     h, new = jax.lax.scan(block, h, (decoder.layers, adapters, cache.keys, cache.values))
-    place = (0, 0, 0, cache.length, 0)
-    keys = jax.lax.dynamic_update_slice(cache.keys, new[0], place)
-    values = jax.lax.dynamic_update_slice(cache.values, new[1], place)
+    start = (0, 0, 0, cache.length, 0)
+    keys = jax.lax.dynamic_update_slice(cache.keys, new[0], start)
+    values = jax.lax.dynamic_update_slice(cache.values, new[1], start)
     known = jax.lax.dynamic_update_slice(cache.mask, mask, (0, cache.length))
     return normed(decoder.config, decoder.norm, h), Cache(keys, values, known, cache.length + count)
 
@@ -237,13 +237,13 @@ def logits_of(decoder: Decoder, h: Array) -> Array:
 
 
 def positions_of(mask: Array) -> Array:
-    """The place of each token among the valid ones of its row; 0 for pads."""
+    """The position of each token among the valid ones of its row; 0 for pads."""
     return jnp.maximum(jnp.cumsum(mask, axis=1) - 1, 0)
 
 
-def embed(decoder: Decoder, ids: Array, places: Array) -> Array:
+def embed(decoder: Decoder, ids: Array, positions: Array) -> Array:
     h = decoder.embedding[ids]
-    return h if decoder.positions is None else h + decoder.positions[places]
+    return h if decoder.positions is None else h + decoder.positions[positions]
 
 
 def qkv(
@@ -273,14 +273,14 @@ def _heads(x: Array, heads: int) -> Array:
     return x.reshape(*x.shape[:2], heads, -1).swapaxes(1, 2)
 
 
-def attend(config, layer: Layer, adapter, q: Array, k: Array, v: Array, seen: Array) -> Array:
-    """Attention of the queries to the places they may see (B, T, S); heads in groups share keys."""
+def attend(config, layer: Layer, adapter, q: Array, k: Array, v: Array, visible: Array) -> Array:
+    """Attention of the queries to the positions they may see (B, T, S); heads in groups share keys."""
     batch, heads, count, width = q.shape
     share = heads // config.kv_heads
     grouped = q.reshape(batch, config.kv_heads, share * count, width)
     scores = jnp.einsum("bgqd,bgsd->bgqs", grouped, k).astype(jnp.float32) / math.sqrt(width)
-    allowed = jnp.broadcast_to(seen[:, None], (batch, share, *seen.shape[1:]))
-    allowed = allowed.reshape(batch, 1, share * count, seen.shape[2])
+    allowed = jnp.broadcast_to(visible[:, None], (batch, share, *visible.shape[1:]))
+    allowed = allowed.reshape(batch, 1, share * count, visible.shape[2])
     weights = jax.nn.softmax(jnp.where(allowed, scores, FAR), axis=-1)
     mixed = jnp.einsum("bgqs,bgsd->bgqd", weights.astype(v.dtype), v)
     flat = mixed.reshape(batch, heads, count, width).swapaxes(1, 2).reshape(batch, count, -1)
@@ -299,7 +299,7 @@ def mlp(config: DecoderConfig, layer: Layer, adapter: Adapters | None, h: Array)
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _gated(gate: Array, up: Array, activation: str) -> Array:
-    """The gate's activation times up; only the two are kept for the gradient, which does the rest again."""
+    """The gate's activation times up; only these two are kept for the gradient, which recomputes the rest."""
     return ACTIVATIONS[activation](gate) * up
 
 
@@ -307,8 +307,10 @@ def _gated_forward(gate: Array, up: Array, activation: str) -> tuple[Array, tupl
     return _gated(gate, up, activation), (gate, up)
 
 
-def _gated_backward(activation: str, kept: tuple[Array, Array], slope: Array) -> tuple[Array, ...]:
-    _, pull = jax.vjp(lambda gate, up: ACTIVATIONS[activation](gate) * up, *kept)
+def _gated_backward(
+    activation: str, residuals: tuple[Array, Array], slope: Array
+) -> tuple[Array, ...]:
+    _, pull = jax.vjp(lambda gate, up: ACTIVATIONS[activation](gate) * up, *residuals)
     return pull(slope)
 
 
@@ -320,9 +322,9 @@ def normed(config: DecoderConfig, norm: Norm, x: Array) -> Array:
     return norms.normed(norm, x, config.norm == "layer", config.norm_eps)
 
 
-def turns_of(config: DecoderConfig, places: Array) -> tuple[Array, Array] | None:
-    """The rotations at each place; None where positions are learned."""
+def turns_of(config: DecoderConfig, positions: Array) -> tuple[Array, Array] | None:
+    """The rotations at each position; None where positions are learned."""
     if config.positions == "learned":
         return None
     half = config.head_width // 2
-    return turns_at(places, frequencies_of(half, config.rope_theta, config.rope_scaling))
+    return turns_at(positions, frequencies_of(half, config.rope_theta, config.rope_scaling))
