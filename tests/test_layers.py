@@ -46,7 +46,12 @@ FENCES = {
     },
     "envpool": {"domains/control/envpool"},
     "matplotlib": {"report", "domains"},
-    "PIL": {"report", "domains/control/film", "domains/packing/pictures"},
+    "PIL": {
+        "report",
+        "domains/control/classic",
+        "domains/control/film",
+        "domains/packing/pictures",
+    },
     "rich": {
         "cli",
         "domains/language/commands",

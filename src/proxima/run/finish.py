@@ -11,6 +11,7 @@ from proxima.core.types import PyTree, TrainState
 from proxima.domains.control import film
 from proxima.domains.packing import pictures as packing
 from proxima.report import comparison, plots, statistics
+from proxima.report.gif import write_gif
 from proxima.run.clock import note, time_summary, timed
 from proxima.run.files import read_rows, write_json
 from proxima.run.recording import Run
@@ -263,7 +264,7 @@ def make_film(path: Path, env_name: str, recording: Recording) -> bool:
         packing.film(path, env_name, recording.obs, recording.actions)
         return True
     if recording.frames:
-        film.write_gif(path, recording.frames)
+        write_gif(path, recording.frames)
         return True
     if isinstance(recording.obs, dict) or not film.can_draw(env_name, recording.obs.shape[1:]):
         return False

@@ -4,8 +4,7 @@ In every environment below the observation determines the picture: the classic-c
 the positions and angles, the MinAtar ones are the picture.
 """
 
-import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from proxima.domains.control import classic
+from proxima.report.gif import Frame, write_images
 from proxima.report.style import INK
-
-Frame = NDArray[np.uint8]
 
 WIDTH, SCENE, STRIP = classic.WIDTH, classic.HEIGHT, 36
 HEIGHT = SCENE + STRIP
@@ -26,7 +24,6 @@ CHANNELS = (
     *("#F0E442", "#CC79A7", "#0072B2", "#999999", "#7F3C8D"),
 )
 BOARD = "#16202B"
-SHADES = 64  # colours of a film; the last stands for "as before"
 ACTIONS = {
     "CartPole-v1": ("left", "right"),
     "Acrobot-v1": ("torque −1", "torque 0", "torque +1"),
@@ -84,78 +81,7 @@ def film(
             yield _captioned(_scene(env_name, seen[step], action), texts)
 
     sample = steps[:: max(1, len(steps) // 8)].tolist()
-    _write(path, images(steps.tolist()), _palette(list(images(sample))), len(steps), fps)
-
-
-def write_gif(path: str | Path, frames: Sequence[Frame], fps: int = 30) -> None:
-    """Write frames as an endless GIF in one shared palette; the last is held for a second.
-
-    GIF counts time in hundredths of a second, and equal neighbours become one longer frame.
-    """
-    from PIL import Image
-
-    sample = [Image.fromarray(frame) for frame in frames[:: max(1, len(frames) // 8)]]
-    images = (Image.fromarray(frame) for frame in frames)
-    _write(path, images, _palette(sample), len(frames), fps)
-
-
-def _palette(sample: Sequence[Any]) -> Any:
-    """An image whose palette suits the whole film."""
-    from PIL import Image
-
-    pixels = np.concatenate([np.asarray(image) for image in sample])
-    return Image.fromarray(pixels).quantize(SHADES - 1, method=Image.Quantize.MAXCOVERAGE)
-
-
-def _write(path: str | Path, images: Iterable[Any], palette: Any, count: int, fps: int) -> None:
-    """Write images one by one, each as what differs from the one before.
-
-    Pillow's own writer gives every frame its palette and repeats what did not change.
-    """
-    from PIL import Image
-    from PIL.GifImagePlugin import getdata
-
-    delay = max(20, 10 * round(100 / fps))  # viewers slow anything below 20 ms down to 100 ms
-    parts: list[tuple[Any, tuple[int, int], int]] = []
-    before = None
-    for place, image in enumerate(images):
-        lasts = delay if place < count - 1 else 1000
-        flat = np.asarray(image.quantize(palette=palette, dither=Image.Dither.NONE))
-        shown, corner = (flat, (0, 0)) if before is None else _difference(before, flat)
-        if shown.size:
-            parts.append((Image.fromarray(shown), corner, lasts))
-        else:
-            parts[-1] = (*parts[-1][:2], parts[-1][2] + lasts)
-        before = flat
-
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with Path(path).open("wb") as file:
-        file.write(_header(image.size, bytes(palette.getpalette())))
-        for image, corner, lasts in parts:
-            options = {"duration": lasts, "transparency": SHADES - 1, "disposal": 1}
-            file.write(b"".join(getdata(image, corner, **options)))
-        file.write(b";")
-
-
-def _difference(before: Frame, after: Frame) -> tuple[Frame, tuple[int, int]]:
-    """The rectangle in which the frames differ, see-through where they do not, and its corner."""
-    changed = before != after
-    rows, columns = (np.flatnonzero(changed.any(axis=axis)) for axis in (1, 0))
-    if not len(rows):
-        return after[:0, :0], (0, 0)
-    place = slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
-    return np.where(changed[place], after[place], np.uint8(SHADES - 1)), (
-        int(columns[0]),
-        int(rows[0]),
-    )
-
-
-def _header(size: tuple[int, int], colours: bytes) -> bytes:
-    """The beginning of a GIF: size, palette, and that it is shown again and again."""
-    table = 0xF0 | (SHADES.bit_length() - 2)  # one palette for all, of 2 ** (n + 1) colours
-    screen = struct.pack("<HHBBB", *size, table, 0, 0)
-    endless = b"!\xff\x0bNETSCAPE2.0\x03\x01\x00\x00\x00"
-    return b"GIF89a" + screen + colours[: 3 * SHADES].ljust(3 * SHADES, b"\0") + endless
+    write_images(path, images(steps.tolist()), list(images(sample)), len(steps), fps)
 
 
 def _scene(env_name: str, observation: NDArray[Any], action: ArrayLike | None) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from proxima.domains.control.film import write_gif
+from proxima.report.gif import write_gif
 from proxima.report.style import BLUE, GREEN, GREY, INK, VERMILLION
 
 Arrays = Mapping[str, NDArray[Any]]
