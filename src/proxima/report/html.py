@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from proxima.files import replacing
 from proxima.report.style import NARROW, WIDTH, png
@@ -33,16 +33,16 @@ def tag(name: str, *content: Content, attributes: Mapping[str, str] | None = Non
     """An element; `td.number` is a td of the class number. Text in it is escaped."""
     name, _, kind = name.partition(".")
     given = ({"class": kind} if kind else {}) | dict(attributes or {})
-    said = "".join(f' {key}="{escape(value)}"' for key, value in given.items())
+    written = "".join(f' {key}="{escape(value)}"' for key, value in given.items())
     if name in VOID:
-        return Markup(f"<{name}{said}>")
-    return Markup(f"<{name}{said}>{join(content).html}</{name}>")
+        return Markup(f"<{name}{written}>")
+    return Markup(f"<{name}{written}>{join(content).html}</{name}>")
 
 
 def join(content: Sequence[Content]) -> Markup:
     """Pieces one after the other."""
     return Markup(
-        "".join(each.html if isinstance(each, Markup) else escape(each) for each in content)
+        "".join(part.html if isinstance(part, Markup) else escape(part) for part in content)
     )
 
 
@@ -89,10 +89,16 @@ def picture(draw: Callable[[float], Any], words: str) -> Markup:
     )
 
 
-def film(gif: bytes, words: str) -> Markup:
-    """A GIF in the page."""
-    source = "data:image/gif;base64," + b64encode(gif).decode()
+def image(content: bytes, kind: Literal["gif", "png"], words: str) -> Markup:
+    """A file's picture in the page, in its own size; `words` say what it shows."""
+    source = f"data:image/{kind};base64,{b64encode(content).decode()}"
     return tag("figure", tag("img.film", attributes={"src": source, "alt": words}))
+
+
+def alarm(title: str, lead: str, items: Sequence[str]) -> Markup:
+    """A box that a reader must see before believing the rest."""
+    listed = tag("ul", *(tag("li", item) for item in items))
+    return tag("section.alarm", tag("h2", title), tag("p", lead), listed)
 
 
 def write_page(path: Path, page: str, what: str) -> None:
@@ -106,26 +112,6 @@ def heading(title: str, description: str, about: Sequence[str]) -> Markup:
     facts = [part for fact in about for part in (" · ", tag("span", fact))][1:]
     described = [tag("p.description", description)] if description else []
     return tag("header", tag("h1", title), *described, tag("p.about", *facts))
-
-
-def making(
-    run_id: str,
-    root: str,
-    info: Mapping[str, Any],
-    commands: Mapping[str, str],
-    scenario: str,
-    more: Mapping[str, str] | None = None,
-) -> list[Content]:
-    """How the run was made: its facts, commands that go on from it and what they do, its settings."""
-    told = "".join(f"# {what}\n{command}\n" for command, what in commands.items())
-    facts = {"Run": run_id, "Files": root, **(more or {}), **info["versions"]}
-    if info["mlflow_run_id"] is not None:
-        facts["MLflow run"] = info["mlflow_run_id"]
-    return [
-        table(["", ""], [[name, value] for name, value in facts.items()], "facts"),
-        tag("pre", told),
-        fold("Settings (scenario.yaml)", tag("pre", scenario)),
-    ]
 
 
 def document(title: str, *content: Content, style: str = "") -> str:

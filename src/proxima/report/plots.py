@@ -39,30 +39,27 @@ from proxima.report.style import (
     write,
 )
 
-PANELS = {
-    "loss/policy": "policy loss",
-    "loss/value": "value loss",
-    "train/entropy": "entropy (nats)",
-    "train/approx_kl": "approximate KL (nats)",
-    "train/clip_fraction": "clipped share",
-    "train/explained_variance": "explained variance",
-    "train/grad_norm": "gradient norm",
-    "time/steps_per_second": "steps per second",
-}
+SPEED = ("time/steps_per_second", "steps per second")  # a panel that every trial has
 COLUMNS = 3
 MOST_ACTION_ROWS = 6
+TITLE_SIZE = 9.6  # of a panel's letters
 
 
 def learning_curve(
     path: str | Path,
     rows: Sequence[Mapping[str, Any]],
+    panels: Sequence[tuple[str, str]] = (),
     target: float | None = None,
     title: str = "Learning curve",
 ) -> None:
-    """Draw a trial's metrics.jsonl rows: returns on top, what else was recorded below."""
-    panels = [key for key in PANELS if len(series(rows, key)[0])]
+    """Draw a trial's metrics.jsonl rows: returns on top, a small panel per metric below.
+
+    panels: metrics and their titles, as the algorithm names them; one that was not recorded has no
+    panel. Speed and where the time went come last.
+    """
+    shown = [panel for panel in (*panels, SPEED) if len(series(rows, panel[0])[0])]
     times = _time_keys(rows)
-    count = len(panels) + bool(times)
+    count = len(shown) + bool(times)
     lines = -(-count // COLUMNS)
     tall, short, gap = 2.5, 1.1, 0.72
     below = 0.3 + lines * (short + 0.42) if lines else 0.0
@@ -78,13 +75,13 @@ def learning_curve(
     # the small panels are plain lines, for axes of their own would take most of the time
     width = (WIDTH - LEFT - RIGHT - gap * (COLUMNS - 1)) / COLUMNS
     x = steps_scale(last, most=4.5)
-    for place in range(count):
-        line, column = divmod(place, COLUMNS)
+    for index in range(count):
+        line, column = divmod(index, COLUMNS)
         bottom = 0.3 + (lines - 1 - line) * (short + 0.42)
         box = Box(LEFT + column * (width + gap), bottom, width, short)
-        names = x.names if place + COLUMNS >= count else ()  # the panel below has the same
-        if place < len(panels):
-            _panel(figure, box, x._replace(names=names), rows, panels[place])
+        names = x.names if index + COLUMNS >= count else ()  # the panel below has the same
+        if index < len(shown):
+            _panel(figure, box, x._replace(names=names), rows, shown[index])
         else:
             _time_split(figure, box, x._replace(names=names), rows, times)
     save(figure, path)
@@ -208,13 +205,22 @@ def _time_keys(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [key for key in parts if series(rows, key)[1].any()]
 
 
-def _panel(figure: Any, box: Box, x: Scale, rows: Sequence[Mapping[str, Any]], key: str) -> None:
-    steps, values = series(rows, key)
+def _panel(
+    figure: Any, box: Box, x: Scale, rows: Sequence[Mapping[str, Any]], panel: tuple[str, str]
+) -> None:
+    metric, title = panel
+    steps, values = series(rows, metric)
     y = scale(*span(values), most=4)
-    rule(figure, box, x, y, PANELS[key], 8)
+    rule(figure, box, x, y, _fitting(title, box.width), 8)
     lone = "o" if len(steps) == 1 else None
     across, up = inches(box, x, y, steps, values)
     stroke(figure, across, up, color=INK, linewidth=1.2, marker=lone, markersize=4)
+
+
+def _fitting(title: str, width: float) -> str:
+    """A title that does not run into the next panel."""
+    most = int((width + 0.4) / (TITLE_SIZE * LETTER))  # it may end above the gap between panels
+    return title if len(title) <= most else title[: most - 1].rstrip() + "…"
 
 
 def _time_split(

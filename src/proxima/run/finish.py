@@ -33,6 +33,16 @@ CLOSING_POLICIES: dict[str, Policy] = {
     "sampled": "sampled",
     "random": "random",
 }
+# What is drawn of learning besides returns; an algorithm that does not record a metric has no panel.
+PANELS = (
+    ("loss/policy", "policy loss"),
+    ("loss/value", "value loss"),
+    ("train/entropy", "entropy (nats)"),
+    ("train/approx_kl", "approximate KL (nats)"),
+    ("train/clip_fraction", "clipped share"),
+    ("train/explained_variance", "explained variance"),
+    ("train/grad_norm", "gradient norm"),
+)
 
 
 def finish_run(
@@ -234,7 +244,8 @@ def draw_trial(run: Run, trial: int, result: dict[str, Any], learner: PyTree) ->
     directory = run.files.trial(trial)
     target = run.scenario.convergence.target_reward
     rows = read_rows(directory / "metrics.jsonl")
-    plots.learning_curve(directory / "plots" / "learning_curve.png", rows, target=target)
+    path = directory / "plots" / "learning_curve.png"
+    plots.learning_curve(path, rows, PANELS, target)
     if run.built.market is not None:
         return  # its runs over the prices are drawn where they are judged
     recording = run.built.program.record(learner)

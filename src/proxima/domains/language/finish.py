@@ -14,13 +14,13 @@ from proxima.domains.language.hf import save_model
 from proxima.domains.language.model import Part, merged_decoder
 from proxima.domains.language.parts import REFERENCE_FOLDER, Material, PPOParts
 from proxima.domains.language.peft import save_adapters
-from proxima.domains.language.report import NAME as REPORT
-from proxima.domains.language.report import write_language_report
 from proxima.domains.language.samples_page import SamplesData, gains, write_samples_page
 from proxima.domains.language.scenario import stages_of
 from proxima.report import statistics
 from proxima.run.clock import time_summary, timed
 from proxima.run.files import RunFiles, read_json, read_rows, write_json
+from proxima.run.report import NAME as REPORT
+from proxima.run.report import write_report
 from proxima.run.stage import LanguageRun, Place, finish_stage
 from proxima.track.tracker import Status
 from proxima.train.evaluate import describe
@@ -161,7 +161,7 @@ def finish_run(run: LanguageRun, results: list[dict[str, Any]]) -> dict[str, Any
                 _draw_stage(Place(run, result["trial"], stage))
         summary = summarize(run, results)
         write_json(files.summary, summary)
-        write_language_report(files)
+        write_report(files)
     for path in (files.scenario, files.summary, files.root / REPORT):
         run.tracker.log_artifacts(None, path, None)
     run.tracker.log_parent_metrics(0, _flat(summary["figures"]))
@@ -190,7 +190,7 @@ def finish_run(run: LanguageRun, results: list[dict[str, Any]]) -> dict[str, Any
         time=dict(run.clock.seconds),
     )
     write_json(files.info, run.info)
-    write_language_report(files)  # again: now it knows its tracked run and where the time went
+    write_report(files)  # again: now it knows its tracked run and where the time went
     run.display.close()
     return summary
 

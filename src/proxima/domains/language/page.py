@@ -1,25 +1,20 @@
-"""The report of a language run: what its trials came to, how surely, what they write, and how it was made."""
+"""What a report says about a language run: what its trials came to, how surely, and what they write."""
 
+import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any
 
 from proxima.domains.language.plots import trials_figure
 from proxima.domains.language.samples_page import alarm_box, sample_parts, share
-from proxima.report.html import (
-    Content,
-    Markup,
-    document,
-    heading,
-    making,
-    picture,
-    section,
-    table,
-    tag,
-)
-from proxima.report.metrics import has_interval
+from proxima.report.chosen import median_index
+from proxima.report.html import Content, Markup, join, picture, section, table, tag
+from proxima.report.numbers import first_few, has_interval
+from proxima.report.page import Page, Rows, RunData, entry
 from proxima.report.style import decimals, number
+from proxima.report.trials import trials_table
 
+MOST_SAMPLES = 8  # on the page of a run; a trial's own page has them all
 STAGES = {"sft": "Supervised fine-tuning", "reward_model": "Reward model", "ppo": "PPO"}
 NAMES = {
     "ppo/reward": "Reward of a completion",
@@ -35,76 +30,46 @@ SHARES = ("eos_rate", "distinct_1", "distinct_2", "accuracy")
 CARDS = ("ppo/reward", "ppo/judge", "ppo/kl", "ppo/eos_rate", "reward_model/accuracy", "sft/loss")
 
 
-class LanguageRunData(NamedTuple):
-    """What a run's directory holds, as far as the report is about it."""
-
-    summary: Mapping[str, Any]
-    info: Mapping[str, Any]
-    description: str
-    scenario_text: str
-    metrics: Sequence[Sequence[Mapping[str, Any]]]
-    """Rows of each trial's PPO."""
-    samples: Sequence[Mapping[str, Any]]
-    """Rows of one trial's samples.json."""
-    samples_of: int
-    """That trial's number."""
-    kl_budget: float | None
-    root: str
-    """The run's directory."""
-    options: str
-    """What a command needs besides the run's id to find it, for example --output DIRECTORY."""
-
-
-def language_report(run: LanguageRunData) -> str:
-    """The page, whole: HTML that needs nothing besides itself."""
+def page(run: RunData) -> Page:
+    """Rewards before and after, over updates and by trial, and what the median trial writes."""
     summary = run.summary
-    parts: list[Content] = [
-        _heading(run),
-        tag("p.result", *_sentence(summary)),
-        *alarm_box(_gathered(summary.get("alarms", []))),
-        _cards(summary["figures"]),
-    ]
-    if any(run.metrics):
-        parts.append(section("Performance over updates", _curves(run)))
-    parts.append(section("Before and after", *_comparison(summary)))
-    parts.append(section("Trials", _trials(summary)))
-    if run.samples:
-        where = f"Of trial {run.samples_of}; every trial has a page of its own, samples.html."
-        shown = sample_parts(run.samples)
-        parts.append(section("Samples", tag("p.note", where), *shown))
-    parts.append(section("How it was made", *_making(run)))
-    style = files("proxima.domains.language").joinpath("samples.css").read_text(encoding="utf-8")
-    return document(f"{summary['scenario']} · Proxima report", *parts, style=style)
+    metrics = [run.metrics(trial, "ppo") for trial in range(len(summary["trials"]))]
+    sections = [section("Before and after", *_comparison(summary)), _trials(summary)]
+    if any(metrics):
+        sections.insert(0, section("Performance over updates", _curves(metrics, kl_budget(run))))
+    return Page(
+        about=[", ".join(STAGES.get(name, name) for name in summary["trials"][0]["stages"])],
+        result=_sentence(summary),
+        alarms=alarm_box(_by_kind(entry(summary, "alarms", []))),
+        figures=_figures(summary["figures"]),
+        sections=[*sections, *_samples(run)],
+        commands=_commands(run),
+        style=files("proxima.domains.language").joinpath("samples.css").read_text(encoding="utf-8"),
+    )
 
 
-def _heading(run: LanguageRunData) -> Markup:
-    summary = run.summary
-    trials = len(summary["trials"])
-    stages = ", ".join(STAGES.get(name, name) for name in summary["trials"][0]["stages"])
-    about = [
-        stages,
-        f"{trials} trial{'s' * (trials > 1)}",
-        f"started {run.info['started'].replace('T', ' ').replace('+00:00', ' UTC')}",
-        f"run {summary['run_id']}",
-    ]
-    return heading(summary["scenario"], run.description, about)
+def kl_budget(run: RunData) -> float | None:
+    """Nats of KL per completion that the run allowed itself."""
+    if run.scenario["ppo"] is None:
+        return None
+    return run.scenario["evaluation"]["alarms"]["kl_budget"]
 
 
 def _sentence(summary: Mapping[str, Any]) -> list[Content]:
     figures = summary["figures"]
     if "ppo/reward" not in figures:
         return ["This run has no PPO: its stages are summed up below."]
-    said: list[Content] = ["On held-out prompts the reward went from "]
-    said += _moved(figures["ppo/reward"])
+    parts: list[Content] = ["On held-out prompts the reward went from "]
+    parts += _moved(figures["ppo/reward"])
     if "ppo/judge" in figures:
-        said += [
+        parts += [
             " and the judge, which nothing was trained on, from ",
             *_moved(figures["ppo/judge"]),
         ]
-    said.append(f", at {_cell('ppo/kl', figures['ppo/kl']['after'])} nats of KL per completion")
+    parts.append(f", at {_cell('ppo/kl', figures['ppo/kl']['after'])} nats of KL per completion")
     trials = len(summary["trials"])
     over = f" (interquartile means and 95 % intervals over {trials} trials)" if trials > 1 else ""
-    return [*said, f"{over}."]
+    return [*parts, f"{over}."]
 
 
 def _moved(figure: Mapping[str, Any]) -> list[Content]:
@@ -112,41 +77,48 @@ def _moved(figure: Mapping[str, Any]) -> list[Content]:
     return [f"{_number(before)} to ", tag("strong", _number(after["iqm"])), _between(after)]
 
 
-def _cards(figures: Mapping[str, Any]) -> Markup:
-    known = [name for name in CARDS if name in figures]
-    return tag(
-        "dl.figures",
-        *(
-            tag(
-                "div",
-                tag("dt", _name(name)),
-                tag(
-                    "dd",
-                    _cell(name, figures[name]["after"]),
-                    tag("small", f"before {_cell(name, figures[name]['before'])}"),
-                ),
-            )
-            for name in known
-        ),
-    )
+def _figures(figures: Mapping[str, Any]) -> list[tuple[str, Content]]:
+    return [(_name(name), _card(name, figures[name])) for name in CARDS if name in figures]
 
 
-def _curves(run: LanguageRunData) -> Markup:
+def _card(name: str, change: Mapping[str, Any]) -> Markup:
+    before = tag("small", f"before {_cell(name, change['before'])}")
+    return join([_cell(name, change["after"]), before])
+
+
+def _curves(metrics: Sequence[Rows], budget: float | None) -> Markup:
     return picture(
-        lambda width: trials_figure(run.metrics, run.kl_budget, "", width),
+        lambda width: trials_figure(metrics, budget, "", width),
         "Reward, judge, KL, share of completions that end, length and variety over updates, all trials",
     )
+
+
+def _samples(run: RunData) -> list[Markup]:
+    """What the median trial by reward writes: neither the best nor the worst is to be expected."""
+    trial = median_index(_rewards(run.summary)) or 0
+    path = run.trial(trial) / "samples.json"
+    if not path.is_file():
+        return []
+    samples = json.loads(path.read_text(encoding="utf-8"))[:MOST_SAMPLES]
+    note = f"Of trial {trial}; every trial has a page of its own, samples.html."
+    return [section("Samples", tag("p.note", note), *sample_parts(samples))] if samples else []
+
+
+def _rewards(summary: Mapping[str, Any]) -> list[float | None]:
+    """Every trial's reward at the end; None of one without PPO."""
+    stages = [trial["stages"] for trial in summary["trials"]]
+    return [trial["ppo"]["last"]["reward"] if "ppo" in trial else None for trial in stages]
 
 
 def _comparison(summary: Mapping[str, Any]) -> list[Content]:
     rows = [
         [
             _name(name),
-            _cell(name, each["before"]),
-            _cell(name, each["after"]),
-            _between(each["after"], name).strip() or "–",
+            _cell(name, change["before"]),
+            _cell(name, change["after"]),
+            _between(change["after"], name).strip() or "–",
         ]
-        for name, each in summary["figures"].items()
+        for name, change in summary["figures"].items()
     ]
     note = (
         "Held out: none of this was trained on. Before is before each stage's first update, after is at its "
@@ -156,37 +128,27 @@ def _comparison(summary: Mapping[str, Any]) -> list[Content]:
 
 
 def _trials(summary: Mapping[str, Any]) -> Markup:
-    rows = []
-    for result in summary["trials"]:
-        ppo = result["stages"].get("ppo", {})
-        gains = ppo.get("gains", {})
-        alarms = ", ".join(each["kind"] for each in ppo.get("alarms", []))
-        seconds = sum(each.get("training_seconds", 0.0) for each in result["stages"].values())
-        rows.append(
-            [
-                f"{result['trial']}",
-                f"{result['seed']}",
-                *(_gain(gains.get(name)) for name in ("reward", "judge")),
-                _number(gains["kl"]["after"]) if "kl" in gains else "–",
-                share(gains["ended"]["after"]) if "ended" in gains else "–",
-                f"{ppo['updates']}" if ppo else "–",
-                f"{seconds:,.0f}",
-                alarms or "none",
-                f"{result['stopped']}",
-            ]
-        )
-    head = [
-        "Trial",
-        "Seed",
-        "Reward gained",
-        "Judge gained",
-        "KL",
-        "End",
-        "Updates",
-        "Seconds",
-        "Alarms",
+    head = ["Trial", "Seed", "Reward gained", "Judge gained", "KL", "End", "Updates", "Seconds"]
+    rows = [_trial_row(result) for result in summary["trials"]]
+    return section("Trials", trials_table([*head, "Alarms", "Ended by"], rows, _rewards(summary)))
+
+
+def _trial_row(result: Mapping[str, Any]) -> list[Content]:
+    ppo = result["stages"].get("ppo", {})
+    gains = ppo.get("gains", {})
+    alarms = ", ".join(alarm["kind"] for alarm in ppo.get("alarms", []))
+    seconds = sum(stage.get("training_seconds", 0.0) for stage in result["stages"].values())
+    return [
+        f"{result['trial']}",
+        f"{result['seed']}",
+        *(_gain(gains.get(name)) for name in ("reward", "judge")),
+        _number(gains["kl"]["after"]) if "kl" in gains else "–",
+        share(gains["ended"]["after"]) if "ended" in gains else "–",
+        f"{ppo['updates']}" if ppo else "–",
+        f"{seconds:,.0f}",
+        alarms or "none",
+        f"{result['stopped']}",
     ]
-    return table([*head, "Ended by"], rows)
 
 
 def _gain(gain: Mapping[str, Any] | None) -> Content:
@@ -198,29 +160,24 @@ def _gain(gain: Mapping[str, Any] | None) -> Content:
     return tag("td", f"{sign}{_number(gain['gain'])}", tag("small", small))
 
 
-def _making(run: LanguageRunData) -> list[Content]:
+def _commands(run: RunData) -> dict[str, str]:
     run_id = run.summary["run_id"]
-    commands = {
+    return {
         f'proxima generate {run_id} --prompt "…" --before{run.options}': "let it complete a text",
         f"proxima chat {run_id}{run.options}": "talk to it",
         f"proxima model export {run_id} --to FOLDER{run.options}": "take it elsewhere",
-        f"proxima resume {run_id}{run.options}": "go on, if it was stopped",
-        f"proxima report {run_id}{run.options}": "write this page again",
-        f"proxima experiment --config {run.root}/scenario.yaml": "repeat it",
     }
-    return making(run_id, run.root, run.info, commands, run.scenario_text)
 
 
-def _gathered(alarms: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _by_kind(alarms: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Each kind of alarm once, as it first sounded, with the trials in which it did."""
-    found: dict[str, dict[str, Any]] = {}
-    for alarm in sorted(alarms, key=lambda each: each["step"]):
-        kept = found.setdefault(alarm["kind"], {**alarm, "trials": []})
-        kept["trials"].append(alarm["trial"])
-    for kept in found.values():
-        trials = ", ".join(map(str, sorted(kept["trials"])))
-        kept["text"] = f"(trial{'s' * (len(kept['trials']) > 1)} {trials}) {kept['text']}"
-    return list(found.values())
+    kinds: dict[str, dict[str, Any]] = {}
+    for alarm in sorted(alarms, key=lambda alarm: alarm["step"]):
+        kinds.setdefault(alarm["kind"], {**alarm, "trials": []})["trials"].append(alarm["trial"])
+    for kind in kinds.values():
+        trials = sorted(kind["trials"])
+        kind["text"] = f"(trial{'s' * (len(trials) > 1)} {first_few(trials)}) {kind['text']}"
+    return list(kinds.values())
 
 
 def _name(name: str) -> str:
@@ -230,18 +187,18 @@ def _name(name: str) -> str:
     return f"{STAGES.get(stage, stage)}: {figure.replace('_', ' ')}"
 
 
-def _cell(name: str, found: Mapping[str, Any]) -> str:
+def _cell(name: str, aggregate: Mapping[str, Any]) -> str:
     """The middle of a figure over trials."""
-    if found["iqm"] is None:
+    if aggregate["iqm"] is None:
         return "–"
-    return share(found["iqm"]) if name.endswith(SHARES) else _number(found["iqm"])
+    return share(aggregate["iqm"]) if name.endswith(SHARES) else _number(aggregate["iqm"])
 
 
-def _between(found: Mapping[str, Any], name: str = "") -> str:
-    if not has_interval(found):
+def _between(aggregate: Mapping[str, Any], name: str = "") -> str:
+    if not has_interval(aggregate):
         return ""
     write = share if name.endswith(SHARES) else _number
-    return f" [{write(found['low'])}, {write(found['high'])}]"
+    return f" [{write(aggregate['low'])}, {write(aggregate['high'])}]"
 
 
 def _number(value: float | None) -> str:

@@ -38,6 +38,8 @@ Rows = Sequence[Mapping[str, Any]]
 LOOKS = {"eval": (BLUE, 1.9), "train": (SKY, 1.1), "loss": (SKY, 1.1)}
 OTHER = (INK, 1.1)
 SIDE, GAP = 0.62, 0.68  # room left of the first panel and of the others, for the names of values
+MOST_LINES = 20  # trials that are drawn one by one
+MOST_DOTS = 40  # of a line
 TALL, BETWEEN = 1.3, 0.58  # a panel's height, and from it to the next
 
 
@@ -109,37 +111,66 @@ def performance_figure(
 def trials_figure(
     trials: Sequence[Rows], budget: float | None = None, title: str = "", width: float = WIDTH
 ) -> Any:
-    """The held-out figures of several trials over updates, thin, and their mean, thick."""
-    many = len(trials) > 1
-    words = ["Thin: the trials, on held-out prompts. Thick: their mean."]
-    words = words if many else ["Measured on held-out prompts."]
-    words += _budget_words(budget)
+    """The held-out figures of several trials over updates, thin or as shades, and their mean, thick."""
+    words = [_trials_words(len(trials)), *_budget_words(budget)]
+    lines = {panel: [series(rows, panel.keys[-1]) for rows in trials] for panel in PERFORMANCE}
+    shown = [panel for panel in PERFORMANCE if any(len(steps) for steps, _ in lines[panel])]
 
     def draw(figure: Any, box: Box, x: Scale, panel: Panel) -> None:
-        lines = [series(rows, panel.keys[-1]) for rows in trials]
-        lines = [line for line in lines if len(line[0])]
         mine = budget if "kl" in panel.alarms else None
-        y = _scale([values for _, values in lines], panel, mine)
+        recorded = [line for line in lines[panel] if len(line[0])]
+        y = _scale([values for _, values in recorded], panel, mine)
         rule(figure, box, x, y, panel.title, 8)
         _across(figure, (box, x, y), mine)
-        for steps, values in lines:
-            across, up = inches(box, x, y, steps, values)
-            colour, thick = (SKY, 1.0) if many else (BLUE, 1.9)
-            dots = None if many else "o"
-            stroke(figure, across, up, color=colour, linewidth=thick, marker=dots, markersize=3.2)
-        # a trial that stopped early is no longer part of the mean, rather than standing still in it
-        known = sorted({step for steps, _ in lines for step in steps})
-        mean = [np.mean([v[list(s).index(at)] for s, v in lines if at in s]) for at in known]
-        if many:
-            across, up = inches(box, x, y, known, mean)
-            stroke(figure, across, up, color=BLUE, linewidth=1.9, marker="o", markersize=3.2)
+        _draw_trials(figure, (box, x, y), recorded, len(trials))
 
-    shown = [
-        panel
-        for panel in PERFORMANCE
-        if any(len(series(rows, panel.keys[-1])[0]) for rows in trials)
-    ]
     return _grid(shown, _last(trials), draw, title, " ".join(words), width)
+
+
+def _trials_words(trials: int) -> str:
+    if trials == 1:
+        return "Measured on held-out prompts."
+    if trials <= MOST_LINES:
+        return "Thin: the trials, on held-out prompts. Thick: their mean."
+    return "On held-out prompts. Shades: 5 % to 95 % and 25 % to 75 % of the trials. Thick: their mean."
+
+
+def _draw_trials(
+    figure: Any,
+    axes: tuple[Box, Scale, Scale],
+    lines: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]],
+    trials: int,
+) -> None:
+    """Every trial's line, or shades over many, and their mean."""
+    thick: dict[str, Any] = {"color": BLUE, "linewidth": 1.9, "marker": "o", "markersize": 3.2}
+    if trials == 1:
+        stroke(figure, *inches(*axes, *lines[0]), **thick)
+        return
+    steps, values = _on_common_steps(lines)
+    if trials <= MOST_LINES:
+        for line in lines:
+            stroke(figure, *inches(*axes, *line), color=SKY, linewidth=1.0)
+    else:
+        low, first, third, high = np.nanpercentile(values, (5, 25, 75, 95), axis=0)
+        _shade(figure, axes, steps, (low, high), SKY, 0.22)
+        _shade(figure, axes, steps, (first, third), SKY, 0.45)
+    if len(steps) > MOST_DOTS:
+        thick["marker"] = None
+    stroke(figure, *inches(*axes, steps, np.nanmean(values, axis=0)), **thick)
+
+
+def _on_common_steps(
+    lines: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """All steps at which some trial was measured, and (trials, steps) values, NaN where one was not.
+
+    A trial that stopped early is then no longer part of a mean, rather than standing still in it.
+    """
+    steps = np.unique(np.concatenate([steps for steps, _ in lines]))
+    values = np.full((len(lines), len(steps)), np.nan)
+    for row, (own, measured) in zip(values, lines, strict=True):
+        row[np.searchsorted(steps, own)] = measured
+    return steps, values
 
 
 def stage(path: str | Path, rows: Rows, title: str) -> None:
@@ -248,19 +279,30 @@ def _line(
     values: NDArray[np.float64],
     edges: Sequence[NDArray[np.float64]],
 ) -> None:
-    from matplotlib.patches import Polygon
-
     colour, width = LOOKS.get(key.partition("/")[0], OTHER)
     if edges:
-        around = (
-            np.concatenate(each) for each in ((steps, steps[::-1]), (edges[0], edges[1][::-1]))
-        )
-        corners = np.transpose(inches(*place, *around))
-        look = {"facecolor": colour, "alpha": 0.16, "transform": figure.dpi_scale_trans}
-        figure.add_artist(Polygon(corners, linewidth=0, zorder=0, **look))
-    dots = "o" if len(steps) == 1 or (key.startswith("eval/") and len(steps) <= 40) else None
-    look = {"color": colour, "linewidth": width, "marker": dots, "markersize": 3.2}
+        _shade(figure, place, steps, (edges[0], edges[1]), colour, 0.16)
+    dots = "o" if len(steps) == 1 or (key.startswith("eval/") and len(steps) <= MOST_DOTS) else None
+    look: dict[str, Any] = {"color": colour, "linewidth": width, "marker": dots, "markersize": 3.2}
     stroke(figure, *inches(*place, steps, values), **look)
+
+
+def _shade(
+    figure: Any,
+    axes: tuple[Box, Scale, Scale],
+    steps: NDArray[np.float64],
+    ends: tuple[NDArray[np.float64], NDArray[np.float64]],
+    colour: str,
+    alpha: float,
+) -> None:
+    """The area between a lower and an upper line."""
+    from matplotlib.patches import Polygon
+
+    low, high = ends
+    outline = np.concatenate([steps, steps[::-1]]), np.concatenate([low, high[::-1]])
+    corners = np.transpose(inches(*axes, *outline))
+    fill = {"facecolor": colour, "alpha": alpha, "transform": figure.dpi_scale_trans}
+    figure.add_artist(Polygon(corners, linewidth=0, zorder=0, **fill))
 
 
 def _upright(figure: Any, box: Box, x: Scale, step: float) -> None:

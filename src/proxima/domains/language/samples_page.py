@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from proxima.domains.language.plots import performance_figure
+from proxima.report import html
 from proxima.report.html import (
     Content,
     Markup,
@@ -139,13 +140,12 @@ def _sentence(found: Mapping[str, Mapping[str, Any]]) -> list[Content]:
     return said
 
 
-def alarm_box(alarms: Sequence[Mapping[str, Any]]) -> list[Content]:
+def alarm_box(alarms: Sequence[Mapping[str, Any]]) -> list[Markup]:
     """What a reader must know before believing the rest; nothing where no alarm sounded."""
     if not alarms:
         return []
-    items = (tag("li", f"Since update {each['step']}: {each['text']}") for each in alarms)
-    lead = "Read the samples before you believe the reward:"
-    return [tag("section.alarm", tag("h2", "Alarms"), tag("p", lead), tag("ul", *items))]
+    items = [f"Since update {alarm['step']}: {alarm['text']}" for alarm in alarms]
+    return [html.alarm("Alarms", "Read the samples before you believe the reward:", items)]
 
 
 def _curves(data: SamplesData) -> Markup:

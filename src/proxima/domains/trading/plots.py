@@ -54,6 +54,8 @@ REFERENCES = {
 }
 MOST_BARS = 300  # from which on a stretch of the bars is also shown larger
 ZOOM_BARS = 150
+MOST_LINES = 20  # trials whose lines are drawn one by one
+MOST_SHADED = 400  # points along the edge of a shade
 MOST_MARKS = 60  # trades that can be marked one by one
 LOGARITHMIC = 4.0  # highest over lowest value from which on equal steps are equal shares
 DWARFED = 2.5  # times the other lines' range beyond which perfect foresight leaves the picture
@@ -101,8 +103,7 @@ def equity_and_drawdown(
     agents = {trial: log_value(column(each, "log_return")) for trial, each in trials.items()}
     low, high, leaves = _range([*agents.values()], values)
     shares = np.exp(high - low) > LOGARITHMIC
-    keys = [Key(f"trial {bold} {_times(agents[bold][-1])}", BLUE, thick=2.2)]
-    keys += [Key("other trials", BLUE, thick=0.7)] if len(trials) > 1 else []
+    keys = _trial_keys(f"trial {bold} {_times(agents[bold][-1])}", len(trials))
     for name in values:
         note = " (off the scale)" if leaves and name == "foresight" else ""
         ending = f"{REFERENCES[name].name} {_times(values[name][-1])}{note}"
@@ -143,8 +144,7 @@ def rolling_sharpe_plot(
 ) -> Any:
     """Draw the annualised Sharpe ratio of the last `window` bars: trials, buy and hold, momentum."""
     shown = {name: references[name] for name in ("buy_and_hold", "momentum") if name in references}
-    keys = [Key(f"trial {bold}", BLUE, thick=2.2)]
-    keys += [Key("other trials", BLUE, thick=0.7)] if len(trials) > 1 else []
+    keys = _trial_keys(f"trial {bold}", len(trials))
     keys += [REFERENCES[name] for name in shown]
     title = title or f"Sharpe ratio over {window} bars"
     figure, (panel,) = new_panels(title, keys, [1.8], width)
@@ -207,10 +207,34 @@ def compare_rollouts(
 
 
 def _draw_trials(panel: Any, across: Floats, lines: Mapping[int, Floats], bold: int) -> None:
-    for trial, line in lines.items():
-        if trial != bold:
-            draw_line(panel, across, line, Key("", BLUE, thick=0.7), alpha=0.55)
+    """Every trial's line thin, or many as shades, and one trial's line bold."""
+    if len(lines) > MOST_LINES:
+        _draw_spread(panel, across, [*lines.values()])
+    else:
+        for trial, line in lines.items():
+            if trial != bold:
+                draw_line(panel, across, line, Key("", BLUE, thick=0.7), alpha=0.55)
     draw_line(panel, across, lines[bold], Key("", BLUE, thick=2.0))
+
+
+def _draw_spread(panel: Any, across: Floats, lines: Sequence[Floats]) -> None:
+    """Shades from 5 % to 95 % and from 25 % to 75 % of the lines that are as long as the longest."""
+    longest = max(map(len, lines))
+    values = np.stack([line for line in lines if len(line) == longest])
+    values = values[:, np.isfinite(values).any(axis=0)]
+    across = across[longest - values.shape[1] : longest]
+    shown = np.unique(np.linspace(0, values.shape[1] - 1, MOST_SHADED).astype(int))
+    low, first, third, high = np.nanpercentile(values[:, shown], (5, 25, 75, 95), axis=0)
+    for ends, alpha in (((low, high), 0.13), ((first, third), 0.22)):
+        panel.fill_between(across[shown], *ends, color=BLUE, alpha=alpha, linewidth=0)
+
+
+def _trial_keys(name: str, trials: int) -> list[Key]:
+    """What the bold trial and the others are called."""
+    keys = [Key(name, BLUE, thick=2.2)]
+    if trials > MOST_LINES:
+        return [*keys, Key("90 % and half of the trials", BLUE, "area")]
+    return [*keys, Key("other trials", BLUE, thick=0.7)] if trials > 1 else keys
 
 
 def _longest(trials: Mapping[int, "pl.DataFrame"]) -> "pl.DataFrame":

@@ -118,16 +118,6 @@ def calendar(time: NDArray[np.datetime64], log_returns: ArrayLike) -> Calendar:
     return Calendar(unit, [str(name) for name in names], columns, values, totals)
 
 
-def median_place(values: ArrayLike) -> int | None:
-    """Where the median is, the lower one of two; None where no value is finite."""
-    array = np.asarray(values, dtype=float)
-    finite = np.flatnonzero(np.isfinite(array))
-    if not len(finite):
-        return None
-    order = finite[np.argsort(array[finite], kind="stable")]
-    return int(order[(len(order) - 1) // 2])
-
-
 def _cells(time: NDArray[np.datetime64], unit: str) -> int:
     return len(np.unique(time.astype(f"M8[{unit}]")))
 

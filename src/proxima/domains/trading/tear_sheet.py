@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from proxima.domains.trading import plots as trading
-from proxima.domains.trading.rollouts import calendar, column, median_place, times
+from proxima.domains.trading.metric_names import metric_rows, writer
+from proxima.domains.trading.rollouts import calendar, column, times
+from proxima.report.chosen import median_index
 from proxima.report.html import Content, Markup, fold, join, picture, section, shaded, table, tag
-from proxima.report.metrics import between, figure, has_interval, interval, metric_rows, share
+from proxima.report.numbers import figure, has_interval, interval, share, with_interval
+from proxima.report.trials import MOST_ROWS, trials_table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -37,33 +40,32 @@ class Rollouts(NamedTuple):
 
 def sentence(summary: Mapping[str, Any]) -> list[Content]:
     """What the agent makes on the test split, and what anybody else would have made."""
-    found = summary["trading"]["aggregate"]["test"]["log_return"]
+    earned = summary["trading"]["aggregate"]["test"]["log_return"]
     others = summary["trading"]["references"]["splits"]["test"]
-    count = len(summary["trials"])
-    said: list[Content] = [
+    parts: list[Content] = [
         "On the test split, which training never saw, the agent makes a log return after fees of ",
-        tag("strong", figure(found["iqm"])),
-        f"{_over(found, count)}. ",
+        tag("strong", figure(earned["iqm"])),
+        f"{_over(earned, len(summary['trials']))}. ",
         f"Buy and hold makes {_of(others, 'buy_and_hold')}, momentum {_of(others, 'momentum')}, ",
         f"random trading {_of(others, 'random')}, perfect foresight {_of(others, 'foresight')}",
     ]
     if others["model"] is not None:
-        said.append(f", the model-optimal policy {_of(others, 'model')}")
-    return [*said, ". ", *_verdict(found, others)]
+        parts.append(f", the model-optimal policy {_of(others, 'model')}")
+    return [*parts, ". ", *_verdict(earned, others)]
 
 
 def key_figures(summary: Mapping[str, Any]) -> list[tuple[str, Content]]:
     """The few numbers at the top, with their names."""
     test = summary["trading"]["aggregate"]["test"]
     chosen = summary["trading"]["chosen_trial"]
-    cards: list[tuple[str, Content]] = [("Log return", between("log_return", test["log_return"]))]
-    for oracle, found in _scores(summary, "test", ("foresight", "model")).items():
-        cards.append((f"Score, {_LOWER[oracle]}", between("score", found)))
+    cards: list[tuple[str, Content]] = [("Log return", with_interval(test["log_return"]))]
+    for oracle, score in _scores(summary, "test", ("foresight", "model")).items():
+        cards.append((f"Score, {_LOWER[oracle]}", with_interval(score)))
     deflated = summary["trading"]["deflated_sharpe"]
     return [
         *cards,
-        ("Sharpe ratio", between("sharpe", test["sharpe"])),
-        ("Maximum drawdown", between("max_drawdown", test["max_drawdown"])),
+        ("Sharpe ratio", with_interval(test["sharpe"])),
+        ("Maximum drawdown", with_interval(test["max_drawdown"], writer("max_drawdown"))),
         (
             "Deflated Sharpe ratio",
             join([share(deflated), " ", tag("small", f"trial {chosen}: chance of skill")]),
@@ -90,9 +92,9 @@ def tear_sheet(summary: Mapping[str, Any], rollouts: Rollouts) -> Markup:
 
 def median_trial(summary: Mapping[str, Any], rollouts: Rollouts) -> int | None:
     """The trial with the median log return on the test split, of those with a rollout."""
-    trials = [each["trial"] for each in summary["trials"] if each["trial"] in rollouts.trials]
-    place = median_place([column(rollouts.trials[k], "log_return").sum() for k in trials])
-    return None if place is None else trials[place]
+    trials = [index for index in range(len(summary["trials"])) if index in rollouts.trials]
+    index = median_index([column(rollouts.trials[k], "log_return").sum() for k in trials])
+    return None if index is None else trials[index]
 
 
 def trial_table(summary: Mapping[str, Any], median: int | None) -> Markup:
@@ -100,12 +102,17 @@ def trial_table(summary: Mapping[str, Any], median: int | None) -> Markup:
     head = ["Trial", "Seed", "Log return, test", "Score", "Sharpe", "Drawdown"]
     head += ["Log return, validation", "Log return, train", "Steps"]
     chosen = summary["trading"]["chosen_trial"]
-    rows = [_trial_row(result, result["trial"] == median) for result in summary["trials"]]
+    results = summary["trials"]
+    mark = " (median)" if len(results) <= MOST_ROWS else ""  # a longer table names it itself
+    rows = [_trial_row(result, mark if result["trial"] == median else None) for result in results]
+    earned = [result["trading"]["splits"]["test"]["agent"]["log_return"] for result in results]
     note = (
         "Intervals are over the bars of the test split: what another such stretch might give. Trial "
         f"{chosen} is the best on the validation split, the one to choose without having seen the test."
     )
-    return join([table(head, rows), tag("p.note", note)])
+    return join(
+        [trials_table(head, rows, earned, {chosen: "best on validation"}), tag("p.note", note)]
+    )
 
 
 def _pictures(trial: int, rollouts: Rollouts) -> list[Content]:
@@ -116,7 +123,7 @@ def _pictures(trial: int, rollouts: Rollouts) -> list[Content]:
         "with the median log return on this split."
     )
     window = max(LEAST_WINDOW, bars // 10)
-    found = [
+    shown = [
         picture(
             lambda width: trading.equity_and_drawdown(
                 rollouts.trials, rollouts.references, trial, width=width
@@ -125,7 +132,7 @@ def _pictures(trial: int, rollouts: Rollouts) -> list[Content]:
         )
     ]
     if bars >= 2 * window:
-        found.append(
+        shown.append(
             picture(
                 lambda width: trading.rolling_sharpe_plot(
                     rollouts.trials,
@@ -144,12 +151,12 @@ def _pictures(trial: int, rollouts: Rollouts) -> list[Content]:
         ),
         "Held position over the price",
     )
-    return [tag("p", intro), *found, actions, *_calendar(frame, trial)]
+    return [tag("p", intro), *shown, actions, *_calendar(frame, trial)]
 
 
 def _calendar(frame: "pl.DataFrame", trial: int) -> list[Content]:
-    found = calendar(times(frame), column(frame, "log_return"))
-    finite = np.abs(found.values[np.isfinite(found.values)])
+    by_time = calendar(times(frame), column(frame, "log_return"))
+    finite = np.abs(by_time.values[np.isfinite(by_time.values)])
     full = max(FULL_SHADE, float(np.percentile(finite, 90)) if len(finite) else 0.0)
     rows: list[list[Content]] = [
         [
@@ -157,10 +164,10 @@ def _calendar(frame: "pl.DataFrame", trial: int) -> list[Content]:
             *(_calendar_cell(value, full) for value in values),
             _percent(total) if np.isfinite(total) else "",
         ]
-        for name, values, total in zip(found.rows, found.values, found.totals, strict=True)
+        for name, values, total in zip(by_time.rows, by_time.values, by_time.totals, strict=True)
     ]
-    head = ["", *found.columns, "Total"]
-    title = f"Returns by {found.unit} in percent, trial {trial}"
+    head = ["", *by_time.columns, "Total"]
+    title = f"Returns by {by_time.unit} in percent, trial {trial}"
     return [tag("h3", title), table(head, rows, "calendar")]
 
 
@@ -184,8 +191,8 @@ def _metric_table(summary: Mapping[str, Any], split: str) -> Markup:
         {"log_return": _value(known, name)} if name == "random" else known[name] for name in names
     ]
     rows = metric_rows(summary["trading"]["aggregate"][split], sheets)
-    for oracle, found in _scores(summary, split, ("model", "foresight")).items():
-        line: list[Content] = [f"Score, {_LOWER[oracle]}", between("score", found)]
+    for oracle, score in _scores(summary, split, ("model", "foresight")).items():
+        line: list[Content] = [f"Score, {_LOWER[oracle]}", with_interval(score)]
         rows.append(line + [""] * len(names))
     head = ["", "Agent", *(COLUMNS[name] for name in names)]
     note = tag("p.note", _how_to_read(len(summary["trials"]), known["random"]["log_return"]))
@@ -194,11 +201,11 @@ def _metric_table(summary: Mapping[str, Any], split: str) -> Markup:
 
 def _scores(summary: Mapping[str, Any], split: str, oracles: Sequence[str]) -> dict[str, Any]:
     """The scores there are on a split: an oracle that cannot be had, or earns nothing, gives none."""
-    found = summary["trading"]["score"][split]
+    scores = summary["trading"]["score"][split]
     return {
-        oracle: found[oracle]
+        oracle: scores[oracle]
         for oracle in oracles
-        if found[oracle] is not None and found[oracle]["iqm"] is not None
+        if scores[oracle] is not None and scores[oracle]["iqm"] is not None
     }
 
 
@@ -206,20 +213,22 @@ def _how_to_read(trials: int, random: Mapping[str, Any]) -> str:
     agent = f"interquartile mean and 95 % interval over {trials} trials"
     return (
         f"Agent: {agent if trials > 1 else 'one trial'}. Random: mean of {random['runs']} runs, of which "
-        f"95 % lie in {interval('log_return', random)}. Score: 0 is random trading, 1 the oracle."
+        f"95 % lie in {interval(random)}. Score: 0 is random trading, 1 the oracle."
     )
 
 
-def _trial_row(result: Mapping[str, Any], median: bool) -> list[Content]:
+def _trial_row(result: Mapping[str, Any], mark: str | None) -> list[Content]:
+    """A trial's cells; one with a mark behind its number stands out."""
     splits = result["trading"]["splits"]
     agent = splits["test"]["agent"]
     over_bars = {"iqm": agent["log_return"]}
     over_bars |= {end: agent[f"log_return_{end}"] for end in ("low", "high")}
-    name = tag("span.chosen", f"{result['trial']} (median)") if median else str(result["trial"])
+    number = f"{result['trial']}"
+    name = number if mark is None else tag("span.chosen", number + mark)
     return [
         name,
         str(result["seed"]),
-        between("log_return", over_bars),
+        with_interval(over_bars),
         figure(splits["test"]["score"]["foresight"]),
         figure(agent["sharpe"]),
         share(agent["max_drawdown"]),
@@ -229,15 +238,15 @@ def _trial_row(result: Mapping[str, Any], median: bool) -> list[Content]:
     ]
 
 
-def _verdict(found: Mapping[str, Any], others: Mapping[str, Any]) -> list[Content]:
+def _verdict(earned: Mapping[str, Any], others: Mapping[str, Any]) -> list[Content]:
     """Where the interval over trials lies next to the baselines."""
-    if not has_interval(found):
+    if not has_interval(earned):
         return ["One trial says nothing about the next: run several for an interval."]
     words: dict[str, list[str]] = {"above": [], "below": [], "not told apart from": []}
     for name in ("buy_and_hold", "momentum", "random"):
         value = _value(others, name)
-        side = "above" if found["low"] > value else "not told apart from"
-        words["below" if found["high"] < value else side].append(_LOWER[name])
+        side = "above" if earned["low"] > value else "not told apart from"
+        words["below" if earned["high"] < value else side].append(_LOWER[name])
     parts = [f"{side} {_listed(names)}" for side, names in words.items() if names]
     return [f"The interval is {', '.join(parts)}."]
 
@@ -255,8 +264,8 @@ def _of(others: Mapping[str, Any], name: str) -> str:
     return figure(_value(others, name))
 
 
-def _over(found: Mapping[str, Any], trials: int) -> str:
-    if not has_interval(found):
+def _over(aggregate: Mapping[str, Any], trials: int) -> str:
+    if not has_interval(aggregate):
         return ""
-    ends = interval("log_return", found)
+    ends = interval(aggregate)
     return f" {ends} (interquartile mean and 95 % interval over {trials} trials)"

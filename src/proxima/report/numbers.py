@@ -1,0 +1,66 @@
+"""How a page writes numbers: a value in a few digits, an interval, the first of many items."""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
+from typing import Any
+
+from proxima.report.html import Markup, join, tag
+
+NOTHING = "–"
+SPACE = "\u00a0"  # at which no line breaks
+MOST_ITEMS = 8  # of a list in a sentence
+
+Write = Callable[[float | None], str]
+
+
+def figure(value: float | None) -> str:
+    """A number in three digits or so: 0.021, 2.71, 1,234, 3.1e9; a dash for none."""
+    if value is None or not isfinite(value):
+        return NOTHING
+    size = abs(value)
+    if size >= 1e6 or 0 < size < 0.0005:
+        text = f"{value:.2g}".replace("e+0", "e").replace("e+", "e").replace("e-0", "e-")
+    elif size >= 1000 or value == round(value):
+        text = f"{value:,.0f}"
+    else:
+        digits = 3 if size < 1 else 2 if size < 10 else 1
+        text = f"{value:.{digits}f}"
+    return text.replace("-", "−")
+
+
+def share(value: float | None) -> str:
+    """A share in percent, and from a hundredfold on as a factor: 1.23 %, −8 %, ×250."""
+    if value is None or not isfinite(value):
+        return NOTHING
+    if value >= 99:
+        return f"×{figure(round(1 + value) if value < 1e6 else value)}"
+    percent = 100 * value
+    digits = (
+        0 if abs(percent) >= 100 or percent == round(percent) else 1 if abs(percent) >= 1 else 2
+    )
+    return f"{round(percent, digits) + 0.0:,.{digits}f}{SPACE}%".replace("-", "−")  # no −0.00
+
+
+def has_interval(aggregate: Mapping[str, Any]) -> bool:
+    """Whether there were enough trials for one."""
+    return aggregate["low"] is not None
+
+
+def interval(aggregate: Mapping[str, Any], write: Write = figure) -> str:
+    """The ends of an interval, in brackets."""
+    return f"[{write(aggregate['low'])},{SPACE}{write(aggregate['high'])}]"
+
+
+def with_interval(aggregate: Mapping[str, Any], write: Write = figure) -> Markup:
+    """An interquartile mean and, smaller, its interval."""
+    middle = write(aggregate["iqm"])
+    if not has_interval(aggregate):
+        return join([middle])
+    return join([middle, " ", tag("small", interval(aggregate, write))])
+
+
+def first_few(items: Sequence[Any], most: int = MOST_ITEMS) -> str:
+    """Items in a sentence: all of a few, of many the first and how many more there are."""
+    shown = items if len(items) <= most else items[: most - 1]
+    more = f" and {len(items) - len(shown)} more" if len(items) > len(shown) else ""
+    return ", ".join(map(str, shown)) + more
