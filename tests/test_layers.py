@@ -46,7 +46,12 @@ FENCES = {
     },
     "envpool": {"domains/control/envpool"},
     "matplotlib": {"report", "domains"},
-    "PIL": {"report", "domains/control/film", "domains/packing/pictures"},
+    "PIL": {
+        "report",
+        "domains/control/classic",
+        "domains/control/film",
+        "domains/packing/pictures",
+    },
     "rich": {
         "cli",
         "domains/language/commands",
@@ -121,3 +126,23 @@ def test_no_callbacks_in_compiled_code():
 def test_no_misnamed_files():
     for path in FILES:
         assert path.stem not in {"utils", "helpers", "common", "misc", "base"}
+
+
+def test_the_report_names_no_domain():
+    domains = [
+        path.name for path in (SOURCE / "domains").iterdir() if (path / "__init__.py").exists()
+    ]
+    assert len(domains) >= 4
+    for path in (SOURCE / "report").rglob("*"):
+        if path.suffix in (".py", ".css"):
+            for domain in domains:
+                assert domain not in path.read_text().lower(), f"{path} names {domain}"
+
+
+def test_the_report_prints_nothing():
+    for path in (SOURCE / "report").rglob("*.py"):
+        calls = [
+            node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
+        ]
+        names = {call.func.id for call in calls if isinstance(call.func, ast.Name)}
+        assert "print" not in names, path

@@ -1,17 +1,15 @@
-"""Statistics against slow loops, pictures that show something, films that show the right thing."""
+"""Statistics against slow loops, and pictures that show something."""
 
 import json
 import subprocess
 import sys
-from itertools import pairwise
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from proxima.core.errors import ProximaError
-from proxima.domains.control import film
-from proxima.report import comparison, plots, statistics, style
+from proxima.report import comparison, gif, plots, statistics, style
 
 NAN = float("nan")
 
@@ -26,7 +24,7 @@ def slow_interquartile_mean(values):
 
 def test_report_modules_import_neither_matplotlib_nor_pillow():
     code = (
-        "import sys; from proxima.report import comparison, film, plots, statistics;"
+        "import sys; from proxima.report import chosen, comparison, gif, page, plots, statistics;"
         "assert not {'matplotlib', 'PIL', 'scipy', 'jax'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -195,9 +193,13 @@ def test_comparison_rows_and_improvement():
         comparison.improvement(run, longer)
 
 
+PANELS = [(f"loss/part_{k}", f"part {k} of the loss") for k in range(8)]
+
+
 def metric_rows(count):
     generator = np.random.default_rng(0)
-    keys = [*plots.PANELS, "episode/return", "time/update_seconds", "time/evaluate_seconds"]
+    keys = [metric for metric, _ in (*PANELS, plots.SPEED)]
+    keys += ["episode/return", "time/update_seconds", "time/evaluate_seconds"]
     return [
         {"step": 1000 * (k + 1), **{key: generator.uniform() for key in keys}}
         | ({"eval/return_mean": 5.0 * k} if k % 3 == 0 else {"eval/return_mean": None})
@@ -214,14 +216,18 @@ RUNS = [
     for name in ("first", "second")
 ]
 PICTURES = {
-    "curve": lambda path: plots.learning_curve(path, metric_rows(20), target=40),
-    "curve of one row": lambda path: plots.learning_curve(path, metric_rows(1)),
+    "curve": lambda path: plots.learning_curve(path, metric_rows(20), PANELS, 40),
+    "curve of one row": lambda path: plots.learning_curve(path, metric_rows(1), PANELS),
     "curve without rows": lambda path: plots.learning_curve(path, []),
     "curve without returns": lambda path: plots.learning_curve(
-        path, [{"step": 10_000 * k, "loss/policy": 1e-7 * k} for k in range(1, 9)]
+        path,
+        [{"step": 10_000 * k, "loss/policy": 1e-7 * k} for k in range(1, 9)],
+        [("loss/policy", "policy loss")],
     ),
     "curve of NaN": lambda path: plots.learning_curve(
-        path, [{"step": 10, "episode/return": NAN, "loss/policy": NAN, "time/update_seconds": NAN}]
+        path,
+        [{"step": 10, "episode/return": NAN, "loss/policy": NAN, "time/update_seconds": NAN}],
+        [("loss/policy", "policy loss")],
     ),
     "rewards": lambda path: plots.reward_plot(path, GREEDY, CONSTANT, BROKEN),
     "constant rewards": lambda path: plots.reward_plot(path, CONSTANT),
@@ -261,14 +267,140 @@ PICTURES = {
 }
 
 
+MANY = 256
+
+
+def many_curves(count=MANY):
+    return [curve(speed) for speed in GENERATOR.uniform(0.5, 1.5, count)]
+
+
+def many_returns(count=MANY):
+    return [list(GENERATOR.normal(mean, 20, 32)) for mean in GENERATOR.normal(300, 80, count)]
+
+
+def many_results(count=MANY):
+    results = [trial_result(k, returns) for k, returns in enumerate(many_returns(count))]
+    results[3]["evaluation"]["returns"] = [NAN]
+    return results
+
+
+PICTURES |= {
+    "many curves": lambda path: comparison.learning_curves(path, many_curves(), "many", 475),
+    "many curves, some failed": lambda path: comparison.learning_curves(
+        path, [*many_curves(40), ([10, 20], [1, NAN])]
+    ),
+    "many finals": lambda path: comparison.final_returns(
+        path, [f"trial {k}" for k in range(MANY)], many_returns(), SPREAD
+    ),
+    "many failed finals": lambda path: comparison.final_returns(
+        path, [f"trial {k}" for k in range(MANY)], [[NAN]] * MANY, [NAN]
+    ),
+    "long table": lambda path: comparison.trials_table(path, comparison.trial_rows(many_results())),
+    "long table of runs": lambda path: comparison.trials_table(
+        path, comparison.comparison_rows(RUNS * 10)
+    ),
+    "many panels": lambda path: plots.learning_curve(
+        path,
+        [{"step": k, **{f"loss/{n}": float(k * n) for n in range(20)}} for k in range(1, 30)],
+        [(f"loss/{n}", "a loss with a name too long for its panel" * (n % 2)) for n in range(20)],
+    ),
+}
+
+
 @pytest.mark.parametrize("name", PICTURES)
 def test_pictures_are_written_and_not_blank(name, tmp_path):
     path = tmp_path / "plots" / "picture.png"
     PICTURES[name](path)
     pixels = np.asarray(Image.open(path).convert("L"), dtype=float)
     assert pixels.shape[1] == 1200
-    assert pixels.shape[0] >= 100
+    assert 100 <= pixels.shape[0] <= 2400
+    assert path.stat().st_size < 250_000
     assert pixels.std() > 5
+
+
+def texts(figure):
+    return [text.get_text() for text in figure.texts]
+
+
+def test_many_trials_are_shades_and_few_are_lines():
+    few, many = (comparison.learning_figure(many_curves(n), "", None) for n in (20, 40))
+    lines, shades = ([len(f.axes[0].lines), len(f.axes[0].collections)] for f in (few, many))
+    assert lines == [20 + 2, 1]  # their ends, the IQM; its interval
+    assert shades == [1, 3]  # the IQM; its interval, 25 to 75 %, 5 to 95 %
+    assert "Shades" in texts(many)[0] and "Shades" not in texts(few)[0]
+
+
+def test_the_spread_of_many_trials_holds_half_and_nine_in_ten_of_them():
+    curves = many_curves()
+    over_trials = comparison.band(curves)
+    ends = np.array([returns[-1] for _, returns in curves])
+    low, first, third, high = over_trials.spread[:, -1]
+    assert np.mean((ends >= low) & (ends <= high)) == pytest.approx(0.9, abs=0.01)
+    assert np.mean((ends >= first) & (ends <= third)) == pytest.approx(0.5, abs=0.01)
+    assert first < over_trials.iqm[-1] < third
+
+
+def test_a_band_that_is_known_is_not_worked_out_again(monkeypatch):
+    over_trials = comparison.band(many_curves(3))
+    monkeypatch.setattr(comparison, "band", None)
+    comparison.learning_figure(many_curves(3), "", None, over_trials=over_trials)
+
+
+def test_many_finals_are_sorted_and_name_the_worst_the_median_and_the_best():
+    returns = [[float(k)] * 4 for k in (7, 3, 9, 1, 5, 8, 2, 6, 4, 10, 12, 11, 13)]
+    labels = [f"trial {k}" for k in range(len(returns))]
+    figure = comparison.returns_figure(labels, returns, [0.5, 0.5], "")
+    means = figure.axes[0].lines[0].get_ydata()
+    assert list(means) == sorted(means) == list(range(1, 14))
+    names = texts(figure)
+    for name in ("trial 3\n1", "trial 0\n7", "trial 12\n13"):
+        assert name in names
+    assert "Grey: the random policy, 0.50." in names[0].replace("\n", " ")
+    boxes = texts(comparison.returns_figure(labels[:12], returns[:12], None, ""))
+    assert [name for name in boxes if "\n" in name] == [
+        f"{k}\n{comparison.number(returns[k][0])}" for k in range(12)
+    ]
+
+
+def drawn_texts(monkeypatch, draw):
+    """The words in the axes and around them of the picture that a function saves."""
+    kept = []
+    monkeypatch.setattr(comparison, "save", lambda figure, path: kept.append(figure))
+    monkeypatch.setattr(plots, "save", lambda figure, path: kept.append(figure))
+    draw()
+    inside = [text.get_text() for axes in kept[0].axes for text in axes.texts]
+    return inside + texts(kept[0])
+
+
+def test_a_long_table_has_few_rows_and_says_how_many_more(monkeypatch):
+    rows = comparison.trial_rows(many_results())
+    words = drawn_texts(monkeypatch, lambda: comparison.trials_table("", rows))
+    for role in ("first", "best", "median", "worst", "failed"):
+        assert words.count(role) == 1 + (role == "failed")  # a failed one has no return either
+    (note,) = (text for text in words if "more, in summary.json" in text)
+    assert note.startswith("… and 251 more") and "The random policy earns 22.3" in note
+
+
+def test_a_table_of_twelve_rows_is_whole(monkeypatch):
+    rows = comparison.trial_rows(many_results(12))
+    words = drawn_texts(monkeypatch, lambda: comparison.trials_table("", rows))
+    assert "best" not in words and not any("more" in text for text in words)
+
+
+def test_panels_are_the_callers_and_only_of_what_was_recorded(monkeypatch):
+    rows = [{"step": k, "loss/critic": 1.0 * k, "time/steps_per_second": 5.0} for k in (1, 2, 3)]
+    panels = [("loss/critic", "critic loss"), ("loss/actor", "actor loss")]
+    words = drawn_texts(monkeypatch, lambda: plots.learning_curve("", rows, panels))
+    assert "critic loss" in words and "steps per second" in words
+    assert "actor loss" not in words
+
+
+def test_a_long_title_of_a_panel_is_cut(monkeypatch):
+    rows = [{"step": k, "a": 1.0 * k} for k in (1, 2, 3)]
+    long = "a title that would run over the next panel"
+    words = drawn_texts(monkeypatch, lambda: plots.learning_curve("", rows, [("a", long)]))
+    (cut,) = (text for text in words if text.endswith("…"))
+    assert long.startswith(cut[:-1]) and 15 < len(cut) < len(long)
 
 
 @pytest.mark.parametrize(
@@ -306,146 +438,9 @@ def test_series_skips_what_was_not_recorded():
     assert (steps.tolist(), values.tolist()) == ([1.0], [2.0])
 
 
-def centroid(frame, colour):
-    """The mean (x, y) of the pixels near a colour; y grows downwards."""
-    distance = np.abs(frame.astype(int) - np.array(film._rgb(colour))).sum(axis=2)
-    rows, columns = np.nonzero(distance < 30)
-    assert len(rows) > 20
-    return columns.mean(), rows.mean()
-
-
-def test_pole_leans_and_cart_moves_the_right_way():
-    left, upright, right = (
-        centroid(film.draw("CartPole-v1", [0, 0, angle, 0]), style.VERMILLION)[0]
-        for angle in (-0.2, 0.0, 0.2)
-    )
-    assert left < upright - 5 < upright + 5 < right
-    moved = centroid(film.draw("CartPole-v1", [1.0, 0, 0, 0]), style.VERMILLION)[0]
-    assert moved > upright + 50
-
-
-def test_push_arrow_points_where_the_action_pushes():
-    still = [0.0, 0.0, 0.0, 0.0]
-    left, right = (
-        centroid(film.draw("CartPole-v1", still, action), style.BLUE)[0] for action in (0, 1)
-    )
-    assert left < film.WIDTH / 2 < right
-
-
-def test_pendulum_is_up_at_angle_zero_and_turns_anticlockwise():
-    def place(angle):
-        return centroid(
-            film.draw("Pendulum-v1", [np.cos(angle), np.sin(angle), 0]), style.VERMILLION
-        )
-
-    assert place(0.0)[1] < film.SCENE / 2 - 20
-    assert place(np.pi)[1] > film.SCENE / 2 + 20
-    assert place(np.pi / 2)[0] < film.WIDTH / 2 - 20
-
-
-def test_acrobot_hangs_at_zero_and_stands_at_pi():
-    hanging = film.draw("Acrobot-v1", [1, 0, 1, 0, 0, 0])
-    standing = film.draw("Acrobot-v1", [-1, 0, 1, 0, 0, 0])
-    folded = film.draw("Acrobot-v1", [1, 0, -1, 0, 0, 0])
-    lower = [centroid(frame, style.VERMILLION)[1] for frame in (standing, folded, hanging)]
-    assert lower == sorted(lower)
-    swung = film.draw("Acrobot-v1", [0, 1, 1, 0, 0, 0])
-    assert centroid(swung, style.BLUE)[0] > film.WIDTH / 2
-
-
-@pytest.mark.parametrize("name", ["MountainCar-v0", "MountainCarContinuous-v0"])
-def test_car_is_higher_and_further_right_near_the_goal(name):
-    valley = centroid(film.draw(name, [-0.52, 0]), style.BLUE)
-    goal = centroid(film.draw(name, [0.4, 0]), style.BLUE)
-    assert goal[0] > valley[0] + 100
-    assert goal[1] < valley[1] - 100
-
-
-def test_minatar_cells_are_where_the_observation_says():
-    observation = np.zeros((10, 10, 4), dtype=bool)
-    observation[9, 7, 0] = True
-    observation[0, 2, 3] = True
-    observation[9, 7, 2] = True  # under the player
-    frame = film.draw("Breakout-MinAtar", observation)
-    x, y = centroid(frame, film.CHANNELS[3])
-    assert (x - 200) / 25 + 5 == pytest.approx(2.5, abs=0.1)
-    assert y < 30
-    assert not (frame == film._rgb(film.CHANNELS[2])).all(axis=2).any()
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "expected"),
-    [
-        ("CartPole-v1", (4,), True),
-        ("CartPole-v1", (5,), False),
-        ("MountainCarContinuous-v0", (2,), True),
-        ("Breakout-MinAtar", (10, 10, 4), True),
-        ("MinAtar/Seaquest-v1", (10, 10, 10), True),
-        ("Breakout-MinAtar", (400,), False),
-        ("Ant-v5", (27,), False),
-    ],
-)
-def test_can_draw(name, shape, expected):
-    assert film.can_draw(name, shape) is expected
-
-
-EPISODES = {
-    "CartPole-v1": ((4,), np.zeros(12, dtype=int)),
-    "Pendulum-v1": ((3,), np.linspace(-2, 2, 12)[:, None]),
-    "Acrobot-v1": ((6,), np.arange(12) % 3),
-    "MountainCar-v0": ((2,), np.arange(12) % 3),
-    "MountainCarContinuous-v0": ((2,), np.linspace(-1, 1, 12)[:, None]),
-    "Freeway-MinAtar": ((10, 10, 7), np.arange(12) % 3),
-    "MinAtar/Breakout-v1": ((10, 10, 4), np.arange(12) % 3),
-}
-
-
-@pytest.mark.parametrize("name", EPISODES)
-def test_film_has_a_frame_per_observation_and_they_differ(name, tmp_path):
-    shape, actions = EPISODES[name]
-    observations = np.random.default_rng(0).uniform(-0.5, 0.5, size=(13, *shape))
-    path = tmp_path / "deep" / "film.gif"
-    film.film(path, name, observations, actions, np.ones(12))
-    with Image.open(path) as image:
-        assert image.n_frames == 13
-        assert image.size == (film.WIDTH, film.HEIGHT)
-        frames = []
-        for place in range(13):
-            image.seek(place)
-            frames.append(np.asarray(image.convert("RGB"), dtype=int))
-    for before, after in pairwise(frames):
-        assert (before != after)[: film.SCENE].any()  # the scene
-        assert (before != after)[film.SCENE :].any()  # the caption
-
-
-def test_long_film_is_thinned_but_shown_to_the_end(tmp_path):
-    positions = np.linspace(-2, 2, 100)
-    observations = np.stack([positions, *np.zeros((3, 100))], axis=1)
-    film.film(
-        tmp_path / "film.gif",
-        "CartPole-v1",
-        observations,
-        np.ones(100, int),
-        np.ones(100),
-        max_frames=10,
-    )
-    with Image.open(tmp_path / "film.gif") as image:
-        assert image.n_frames == 10
-        image.seek(9)
-        last = np.asarray(image.convert("RGB"))
-    expected = centroid(film.draw("CartPole-v1", observations[-1], 1), style.VERMILLION)
-    assert centroid(last, style.VERMILLION) == pytest.approx(expected, abs=2)
-
-
-def test_film_of_a_policy_that_diverged_is_still_written(tmp_path):
-    observations = np.full((3, 3), NAN)
-    film.film(tmp_path / "film.gif", "Pendulum-v1", observations, np.full((3, 1), NAN), [NAN] * 3)
-    assert (tmp_path / "film.gif").stat().st_size > 0
-
-
 def test_gif_keeps_its_time_and_colours(tmp_path):
     frames = [np.full((20, 30, 3), shade, dtype=np.uint8) for shade in (0, 100, 250)]
-    film.write_gif(tmp_path / "a.gif", frames, fps=25)
+    gif.write_gif(tmp_path / "a.gif", frames, fps=25)
     with Image.open(tmp_path / "a.gif") as image:
         assert (image.n_frames, image.info["loop"], image.info["duration"]) == (3, 0, 40)
         image.seek(2)

@@ -22,9 +22,9 @@ def chosen_trials(scores: Scores) -> list[int]:
 
 
 def roles(scores: Scores) -> dict[int, str]:
-    """By trial, what it stands for: "first", "median", "best", "worst", or several of them.
+    """By trial, what it stands for: "first", "best", "median", "worst", or several of them.
 
-    The first few trials without a score are there too, as "failed".
+    In this order, and then the first few trials without a score, as "failed".
     """
     names = {trial: [role] for trial, role in ((0, "first"),) if len(scores)}
     for trial, extremes in _extremes(scores).items():
@@ -32,7 +32,7 @@ def roles(scores: Scores) -> dict[int, str]:
     failed = np.flatnonzero(~np.isfinite(_floats(scores)))
     for trial in failed[:MOST_FAILED].tolist():
         names.setdefault(trial, []).append("failed")
-    return {trial: ", ".join(names[trial]) for trial in sorted(names)}
+    return {trial: ", ".join(names[trial]) for trial in names}
 
 
 def median_index(scores: Scores) -> int | None:
@@ -42,12 +42,12 @@ def median_index(scores: Scores) -> int | None:
 
 
 def _extremes(scores: Scores) -> dict[int, list[str]]:
-    """The median, the best and the worst trial; one that is several has several names."""
+    """The best, the median and the worst trial; one that is several has several names."""
     order = _ranked(scores).tolist()
     names: dict[int, list[str]] = {}
     if order:
         middle = order[(len(order) - 1) // 2]
-        for trial, role in ((middle, "median"), (order[-1], "best"), (order[0], "worst")):
+        for trial, role in ((order[-1], "best"), (middle, "median"), (order[0], "worst")):
             names.setdefault(trial, []).append(role)
     return names
 

@@ -44,8 +44,7 @@ MOST_LINES = 20  # trials whose curves are drawn one by one
 MOST_BOXES, MOST_BOXES_NARROW = 12, 8  # trials whose returns have a box each
 BOXES_WORDS = "Dot: episode; box: quartiles; diamond and number below: the trial's mean."
 SORTED_WORDS = (
-    "Trials from the worst to the best. Dot: a trial's mean; bar: the middle half of its episodes; "
-    "thin: all of them."
+    "Trials from the worst to the best. Dot: mean; bar: the middle half of the episodes; thin: all."
 )
 
 
@@ -114,7 +113,7 @@ def returns_figure(
     summary = statistics.aggregate(means)
     failed = f" {summary['failed']} failed, left out." if summary["failed"] else ""
     sort = len(labels) > (MOST_BOXES if width >= WIDTH else MOST_BOXES_NARROW)
-    words = SORTED_WORDS if sort else BOXES_WORDS
+    words = SORTED_WORDS + _random_words(random) if sort else BOXES_WORDS
     # the names have two lines but no label
     figure, axes = _captioned(words + failed, BELOW, width)
     if sort:
@@ -131,8 +130,7 @@ def returns_figure(
         axes.axhspan(summary["low"], summary["high"], color=VERMILLION, alpha=0.12, linewidth=0)
     frame(axes, title, "", "episode return", x=scale)
     # beside the title, for inside it would hide the dots
-    columns = 1 if width < WIDTH or title else 2
-    legend(axes, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2, ncols=columns)
+    legend(axes, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2)
     return figure
 
 
@@ -173,7 +171,7 @@ def trials_table(
     if len(rows) > MOST_ROWS:
         shown = _short(rows)
         names = ["", *names] if "" in shown[0] else names
-        notes.append(f"… and {len(rows) - len(shown)} more, in summary.json.")
+        notes.insert(0, f"… and {len(rows) - len(shown)} more, in summary.json.")
         rows = shown
     _draw_table(
         [[name, *column_cells([row[name] for row in rows])] for name in names], title, path, notes
@@ -289,8 +287,8 @@ def _draw_spread(axes: Any, over_trials: Band) -> None:
     low, first, third, high = over_trials.spread
     steps = over_trials.steps
     shades = {"color": SKY, "linewidth": 0}
-    axes.fill_between(steps, low, high, alpha=0.22, label="90 % of the trials", **shades)
-    axes.fill_between(steps, first, third, alpha=0.45, label="half of the trials", **shades)
+    axes.fill_between(steps, low, high, alpha=0.22, **shades)
+    axes.fill_between(steps, first, third, alpha=0.45, **shades)
 
 
 def _mark_ends(axes: Any, curves: Sequence[Curve]) -> None:
@@ -354,17 +352,21 @@ def _draw_sorted(
     axes.plot(ranks, means[order], "o", color=BLUE, markersize=size, markeredgewidth=0, zorder=3)
     named = sorted({0, (len(order) - 1) // 2, len(order) - 1}) if len(order) else []
     names = [f"{labels[order[rank]]}\n{number(means[order[rank]])}" for rank in named]
-    room = 0.03 * max(len(order), 1)
+    room = 0.04 * max(len(order), 1)
     return Scale(-0.5 - room, len(order) - 0.5 + room, named, names)
 
 
 def _draw_level(axes: Any, random: Sequence[float] | None) -> None:
     """The random policy's mean and the middle half of its episodes, across the whole width."""
-    if random is None or not np.isfinite(statistics.trial_means([random])[0]):
-        return
-    mean = float(np.mean(random))
-    axes.axhline(mean, color=GREY, linewidth=1.3, zorder=1, label=f"random {number(mean)}")
-    axes.axhspan(*np.percentile(random, [25, 75]), color=GREY, alpha=0.18, linewidth=0)
+    if random is not None and _random_words(random):
+        axes.axhline(np.mean(random), color=GREY, linewidth=1.3, zorder=1)
+        axes.axhspan(*np.percentile(random, [25, 75]), color=GREY, alpha=0.18, linewidth=0)
+
+
+def _random_words(random: Sequence[float] | None) -> str:
+    """What the caption says of the random policy; nothing where it earned no finite return."""
+    mean = np.nan if random is None else statistics.trial_means([random])[0]
+    return f" Grey: the random policy, {number(mean)}." if np.isfinite(mean) else ""
 
 
 def _explain(bands: Sequence[Band]) -> str:

@@ -24,5 +24,5 @@ def trials_table(
     named = roles(scores)
     for trial, role in (also or {}).items():
         named[trial] = f"{named[trial]}, {role}" if trial in named else role
-    short = [[named[trial], *rows[trial]] for trial in sorted(named)]
+    short = [[named[trial], *rows[trial]] for trial in named]
     return join([table(["", *head], short), fold(f"All {len(rows)} trials", whole)])

@@ -1,14 +1,17 @@
 """Pictures of language stages and the page of samples: what is said, escaped, and needed from outside."""
 
+import json
+
 import numpy as np
 import pytest
 from page_reader import read as read_page
 from PIL import Image
 
 from proxima.core.errors import ProximaError
-from proxima.domains.language.page import LanguageRunData, language_report
+from proxima.domains.language.page import page
 from proxima.domains.language.plots import (
     PERFORMANCE,
+    _on_common_steps,
     performance,
     performance_figure,
     stage,
@@ -20,6 +23,7 @@ from proxima.domains.language.samples_page import (
     samples_page,
     write_samples_page,
 )
+from proxima.report.page import RunData, report
 from proxima.report.style import save
 
 EVIL = """<script>alert("x")</script> & 'so on' \x00 \ud83d"""
@@ -173,7 +177,8 @@ def middle(value, spread: float | None = 0.1):
     return {"iqm": value, "low": low, "high": high, "n": 1 if spread is None else 3, "failed": 0}
 
 
-def run_data(trials=3, **changes):
+def run_data(directory, trials=3, samples=None, rows=None, **changes):
+    """A run whose median trial by reward is the second of three."""
     spread = 0.1 if trials > 1 else None
     figures = {
         name: {"before": middle(0.25, spread), "after": middle(1.5, spread)}
@@ -183,9 +188,9 @@ def run_data(trials=3, **changes):
     gains = dict.fromkeys(("reward", "judge", "kl", "ended"), gain)
     alarm = {"kind": "kl", "text": "KL is over.", "step": 10}
     ppo = {"updates": 20, "gains": gains, "alarms": [alarm], "training_seconds": 12.0}
+    stages = [{"sft": {}, "ppo": ppo | {"last": {"reward": 0.5 * k}}} for k in range(trials)]
     results = [
-        {"trial": k, "seed": 7 + k, "stopped": "budget", "stages": {"sft": {}, "ppo": ppo}}
-        for k in range(trials)
+        {"trial": k, "seed": 7 + k, "stopped": "budget", "stages": stages[k]} for k in range(trials)
     ]
     summary = {
         "scenario": "critic",
@@ -195,45 +200,100 @@ def run_data(trials=3, **changes):
         "alarms": [alarm | {"trial": k, "step": 10 + k} for k in range(trials)],
     }
     info = {"started": "2026-01-01T00:00:00+00:00", "versions": {"jax": "1"}, "mlflow_run_id": None}
-    samples = [sample([token(" good"), token("<eos>")])]
-    made = LanguageRunData(
-        summary, info, "what", "a: 1", [metrics()] * trials, samples, 1, 10.0, "logs/critic", ""
+    written = [sample([token(" good"), token("<eos>")])] if samples is None else samples
+    for trial in range(trials):
+        (directory / f"trial_{trial}").mkdir()
+        (directory / f"trial_{trial}" / "samples.json").write_text(json.dumps(written))
+    made = RunData(
+        summary=summary,
+        info=info,
+        scenario={
+            "description": "what",
+            "ppo": {},
+            "evaluation": {"alarms": {"kl_budget": 10.0}},
+        },
+        scenario_text="a: 1",
+        metrics=lambda trial, stage: metrics() if rows is None and stage == "ppo" else [],
+        directory=directory,
+        root="logs/critic",
+        options="",
     )
     return made._replace(**changes)
 
 
-def test_report_of_a_run():
-    reader = read(language_report(run_data()))
+def test_report_of_a_run(tmp_path):
+    run = run_data(tmp_path)
+    reader = read(report(run, page(run)))
     assert "the reward went from 0.25 to 1.50 [1.40, 1.60]" in reader.words
     assert "over 3 trials" in reader.words
     assert "Since update 10: (trials 0, 1, 2) KL is over." in reader.words
     assert reader.words.count("KL is over.") == 1
     assert "+1.00 [0.50, 1.50]" in reader.words and "The film is good" in reader.words
+    assert "Of trial 1; every trial" in reader.words
     assert "150 %" in reader.words  # an accuracy, in per cent
+    assert "Performance over updates" in reader.words
     assert "proxima generate 20260101-000000-abcd --prompt" in reader.words
 
 
-def test_report_of_one_trial_has_no_intervals():
-    words = read(language_report(run_data(1))).words
+def test_report_of_one_trial_has_no_intervals(tmp_path):
+    run = run_data(tmp_path, 1)
+    words = read(report(run, page(run))).words
     assert "0.25 to 1.50 and" in words and "over 1 trial" not in words
 
 
-def test_report_escapes_everything():
+def test_report_of_256_trials_is_short(tmp_path):
+    run = run_data(tmp_path, 256)
+    made = report(run, page(run))
+    assert len(made) < 500_000
+    words = read(made).words
+    assert "(trials 0, 1, 2, 3, 4, 5, 6 and 249 more) KL is over." in words
+    shown = made[made.index("<h2>Trials</h2>") :]
+    assert shown[: shown.index("<details>")].count("<tr>") == 4  # head, first and worst, …
+    assert "All 256 trials" in words and "Of trial 127;" in words
+
+
+def test_report_escapes_everything(tmp_path):
     row = sample([token(EVIL)], prompt=EVIL)
-    page = language_report(run_data(description=EVIL, scenario_text=EVIL, samples=[row], root=EVIL))
-    assert "script" not in {name for name, _ in read(page).seen} and "alert" in page
+    run = run_data(tmp_path, samples=[row], scenario_text=EVIL, root=EVIL)
+    made = report(run._replace(scenario=run.scenario | {"description": EVIL}), page(run))
+    assert "script" not in {name for name, _ in read(made).seen} and "alert" in made
 
 
-def test_report_of_a_run_without_ppo():
-    run = run_data(1, metrics=[[]], samples=[])
+def test_report_of_a_run_without_ppo(tmp_path):
+    run = run_data(tmp_path, 1, samples=[], rows=[])
     summary = {
         **run.summary,
         "figures": {"sft/loss": {"before": middle(5.0), "after": middle(4.0)}},
     }
     summary["trials"] = [{"trial": 0, "seed": 0, "stopped": "budget", "stages": {"sft": {}}}]
     summary["alarms"] = []
-    words = read(language_report(run._replace(summary=summary))).words
+    run = run._replace(summary=summary, scenario=run.scenario | {"ppo": None})
+    words = read(report(run, page(run))).words
     assert "no PPO" in words and "Supervised fine-tuning: loss" in words
+    assert "Performance" not in words and "Samples" not in words
+
+
+def measured(step, **figures):
+    return {"step": step, **{f"eval/{name}": value for name, value in figures.items()}}
+
+
+def test_the_mean_is_over_the_trials_that_were_measured():
+    lines = [
+        (np.array([0.0, 10.0]), np.array([1.0, 3.0])),
+        (np.array([0.0, 10.0, 20.0]), np.array([3.0, 5.0, 7.0])),
+    ]
+    steps, values = _on_common_steps(lines)
+    assert steps.tolist() == [0, 10, 20]
+    assert np.nanmean(values, axis=0).tolist() == [2, 4, 7]
+
+
+def test_many_trials_are_drawn_as_shades(tmp_path):
+    trials = [[measured(s, reward=0.1 * s * k) for s in range(5)] for k in range(256)]
+    figure = trials_figure(trials)
+    assert "Shades" in words_of(figure)[0] and len(figure.patches) <= 1
+    assert sum(type(artist).__name__ == "Polygon" for artist in figure.artists) == 2
+    save(figure, tmp_path / "trials.png")
+    assert (tmp_path / "trials.png").stat().st_size < 50_000
 
 
 def test_trials_are_drawn_with_their_mean(tmp_path):

@@ -24,7 +24,7 @@ def pixels(figure, dots=50):
 
 def test_the_page_and_its_pictures_wait_with_heavy_imports():
     code = (
-        "import sys; from proxima.report import page, trading;"
+        "import sys; from proxima.domains.trading import page, plots;"
         "assert not {'matplotlib', 'PIL', 'polars', 'jax'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -93,13 +93,6 @@ def test_calendar_returns_equal_a_slow_loop(every, unit, rows, columns):
             assert found.values[row, column] == pytest.approx(value, nan_ok=True, abs=1e-12)
         inside = [np.exp(r) for at, r in zip(stamps, log_returns, strict=True) if key(at) == name]
         assert found.totals[row] == pytest.approx(np.prod(inside) - 1)
-
-
-def test_the_median_trial_is_one_of_the_trials():
-    assert rollouts.median_place([3.0, 1.0, 2.0]) == 2
-    assert rollouts.median_place([4.0, 1.0, 2.0, 3.0]) == 2  # the lower one of two
-    assert rollouts.median_place([5.0, np.nan, 7.0]) == 0
-    assert rollouts.median_place([np.nan]) is None
 
 
 def test_thinned_lines_keep_their_ends_and_extremes():

@@ -50,7 +50,9 @@ def page(run: RunData) -> Page:
 
 def kl_budget(run: RunData) -> float | None:
     """Nats of KL per completion that the run allowed itself."""
-    return run.scenario["evaluation"]["alarms"]["kl_budget"] if run.scenario["ppo"] else None
+    if run.scenario["ppo"] is None:
+        return None
+    return run.scenario["evaluation"]["alarms"]["kl_budget"]
 
 
 def _sentence(summary: Mapping[str, Any]) -> list[Content]:
