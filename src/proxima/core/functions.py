@@ -15,7 +15,7 @@ def function_at(path: str, setting: str) -> Callable[..., Any]:
             f"{setting}: {path!r} is not a dotted path such as package.module.function"
         )
     try:
-        found = vars(importlib.import_module(module)).get(name)
+        found: object = vars(importlib.import_module(module)).get(name)
     except ImportError as failure:
         raise ProximaError(
             f"{setting}: cannot import {module} ({failure}); is its directory in PYTHONPATH?"
