@@ -69,6 +69,6 @@ def test_language_is_refused_when_its_first_module_is_imported(monkeypatch):
 
 
 def test_a_broken_package_is_refused_with_the_reason():
-    with pytest.raises(ProximaError, match=r"needs the package tool \(too old\); install it with"):
-        with needs_extra("tools", "env.backend: tool"):
-            raise ImportError("too old", name="tool.part")
+    words = r"needs the package tool \(too old\); install it with"
+    with pytest.raises(ProximaError, match=words), needs_extra("tools", "env.backend: tool"):
+        raise ImportError("too old", name="tool.part")

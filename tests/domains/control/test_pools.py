@@ -8,8 +8,8 @@ from known_envs import Counter, Masked
 
 from proxima.core.errors import ProximaError
 from proxima.core.spaces import Box, Discrete, MultiDiscrete, box, fields
-from proxima.domains.control import pools
 from proxima.domains.control import gymnasium as adapter
+from proxima.domains.control import pools
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.control.workers import worker_groups
 
