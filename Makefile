@@ -2,26 +2,45 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+# One environment, filled as far as a target needs: `plain` has what control and trading use, `full` the rest too.
+PLAIN := $(VENV)/.installed-plain
+FULL := $(VENV)/.installed-full
+# Files are compiled when first imported: most never are, and compiling them all takes longer than copying them.
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test learn lint bench setup clean
+.PHONY: demo check test learn lint bench setup clean
 
-setup: $(STAMP)
+setup: $(FULL)
 
-$(STAMP): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test,envpool,box2d,gguf]'
-	touch $(STAMP)
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
 
-demo: setup
+$(PLAIN): pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) --editable .
+	touch $@
+
+$(FULL): pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) --editable '.[test]'
+	touch $@ $(PLAIN)
+
+demo: $(PLAIN)
 	$(BIN)/proxima experiment --scenario sine_wave --generate-data
 
-test: setup lint
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+# A worker that crashes is not started again: the run then ends with that failure instead of waiting for ever.
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --max-worker-restart 0
+
+# Minutes instead of an hour: lint, types, and the tests of what is cheap to run.
+QUICK := tests/core tests/nets tests/scenario tests/test_layers.py tests/test_yaml.py
+
+check: lint
+	$(PYTEST) -m 'not slow' $(QUICK)
+
+test: lint
+	$(PYTEST)
 
 # movie_critic whole, which the suite has no room for.
 learn: setup
-	PROXIMA_WHOLE=1 $(BIN)/python -m pytest tests/test_learning_language.py
+	PROXIMA_WHOLE=1 $(BIN)/python -m pytest tests/domains/language/test_learning.py
 
 lint: setup
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -55,15 +56,34 @@ def test_make_and_ci_do_what_the_readme_says():
     makefile = (ROOT / "Makefile").read_text()
     main_job = "proxima experiment --scenario sine_wave --generate-data"
     assert main_job in makefile.split("\ndemo:")[1].split("\n\n")[0]
-    assert "pytest" in makefile.split("\ntest:")[1].split("\n\n")[0]
+    assert "$(PYTEST)" in makefile.split("\ntest:")[1].split("\n\n")[0]
     commands = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if "make" in line]
     assert commands == ["make test"]
 
 
-def test_every_file_in_the_readmes_tree_exists():
-    tree = README.split("## Where things are")[1].split("```")[1]
-    names = set(re.findall(r"[\w/]+\.py", tree))
-    source = [str(path.relative_to(ROOT)) for path in (ROOT / "src").rglob("*.py")]
-    assert len(names) > 20
-    for name in names:
-        assert any(path.endswith("/" + name) for path in source), name
+def test_every_link_and_picture_is_a_file():
+    links = re.findall(r"\]\(([^)#:]+)\)", README)
+    assert len(links) > 10
+    for link in links:
+        assert (ROOT / link).is_file(), link
+
+
+def test_every_extra_is_in_the_table_of_extras():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras = set(settings["project"]["optional-dependencies"]) - {"test", "oracle"}
+    table = README.split("## Install")[1].split("## One command")[0]
+    assert set(re.findall(r"`(\w+)`(?=.*\|.*\|)", table)) == extras
+
+
+def test_headlines_are_figures_of_the_result_tables():
+    """A figure in the README that docs/results.md does not have is out of date."""
+    tables = (ROOT / "docs" / "results.md").read_text()
+    headlines = README.split("## Five results")[1].split("## What it promises")[0]
+    figures = re.findall(r"−?\d[\d,]*\.?\d+", headlines.split("Returns are")[0])
+    assert len(figures) > 15
+    for figure in figures:
+        assert figure in tables, figure
+
+
+def test_it_is_short():
+    assert len(README.splitlines()) <= 130

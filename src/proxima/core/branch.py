@@ -28,7 +28,9 @@ def when(
         )
 
     @branch.def_vmap
-    def batched(trials: int, axes: list, condition: Array, state: PyTree, inputs: PyTree):
+    def batched(
+        trials: int, axes: list[PyTree], condition: Array, state: PyTree, inputs: PyTree
+    ) -> tuple[PyTree, PyTree]:
         is_batched, *inner = jax.tree.map(lambda batched: 0 if batched else None, axes)
 
         def spread(leaf: Array, axis: int | None) -> Array:

@@ -37,4 +37,5 @@ def standardize(values: Array, weight: Array, axis: str | None = None) -> Array:
     mean = (total / count)[..., None]
     squares = sum_over(axis, jnp.sum(jnp.square(values - mean) * weight, -1))
     deviation = jnp.sqrt(squares / count)[..., None]
-    return (values - mean) / (deviation + 1e-8)
+    standardized: Array = (values - mean) / (deviation + 1e-8)
+    return standardized

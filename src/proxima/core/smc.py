@@ -61,6 +61,9 @@ class Particles(NamedTuple):
     origin: Array  # which of the root's particles it stems from
 
 
+Progress = tuple[Particles, Array, Array]  # with the particles' weights and the root's advantages
+
+
 class SearchResult(NamedTuple):
     """The particles at the end of a search, (B, N, ...)."""
 
@@ -162,7 +165,7 @@ def search(model: Model, root: Particles, noise: Noise, rules: Rules, by_ess: bo
     """
     depths, envs, particles = noise.resample.shape
 
-    def deeper(carry, row):
+    def deeper(carry: Progress, row: tuple[Array, Noise]) -> tuple[Progress, tuple[Array, ...]]:
         before, weight, advantage = carry
         depth, noise = row
         after, td = advance(model, before, noise, rules)

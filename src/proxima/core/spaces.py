@@ -6,7 +6,10 @@ says which actions are valid: it travels with the observation, and the distribut
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 ACTION_MASK = "action_mask"
 
@@ -70,11 +73,11 @@ Space = Discrete | MultiDiscrete | Box  # of actions
 ObservationSpace = Box | Fields
 
 
-def box(low, high, shape: tuple[int, ...], dtype: str = "float32") -> Box:
+def box(low: "ArrayLike", high: "ArrayLike", shape: tuple[int, ...], dtype: str = "float32") -> Box:
     """A Box from scalar or array bounds; anything beyond float32's range counts as unbounded."""
     import numpy as np
 
-    def flat(bound) -> tuple[float, ...]:
+    def flat(bound: "ArrayLike") -> tuple[float, ...]:
         values = np.broadcast_to(np.asarray(bound, np.float64), shape).ravel()
         huge = np.finfo(np.float32).max / 2
         return tuple(float(v) if abs(v) < huge else math.copysign(math.inf, v) for v in values)

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 from proxima.core.errors import ProximaError
+from proxima.core.extras import needs_extra
 from proxima.track.store import ENVIRONMENT, resolve_uri
 
 LOOPBACK = "127.0.0.1"  # the pages can delete runs: never offered to the network
@@ -21,6 +22,9 @@ def command(uri: str | None, port: int) -> list[str]:
 def serve(uri: str | None, port: int) -> None:
     """Serve until Ctrl-C."""
     import os
+
+    with needs_extra("dashboard", "proxima dashboard"):
+        import flask  # noqa: F401  the server's: MLflow without it keeps the store but serves no pages
 
     print(f"MLflow at http://{LOOPBACK}:{port}  (Ctrl-C ends it)", flush=True)
     try:

@@ -1,7 +1,5 @@
 """Every kind of pool against a plain loop over an environment with named fields and masks; EnvPool."""
 
-import sys
-
 import gymnasium
 import numpy as np
 import pytest
@@ -10,8 +8,8 @@ from known_envs import Counter, Masked
 
 from proxima.core.errors import ProximaError
 from proxima.core.spaces import Box, Discrete, MultiDiscrete, box, fields
-from proxima.domains.control import envpool, pools
 from proxima.domains.control import gymnasium as adapter
+from proxima.domains.control import pools
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.control.workers import worker_groups
 
@@ -277,12 +275,6 @@ def test_envpool_draws_its_first_environment():
 def test_what_envpool_lacks_is_told_in_words(settings, words):
     with pytest.raises(ProximaError, match=words):
         pools.spaces(EnvConfig(**({"name": "CartPole-v1", "backend": "envpool"} | settings)))
-
-
-def test_without_the_package_envpool_is_refused_with_the_remedy(monkeypatch):
-    monkeypatch.setitem(sys.modules, "envpool", None)
-    with pytest.raises(ProximaError, match=r"pip install 'proxima\[envpool\]'"):
-        envpool.spaces(EnvConfig(name="CartPole-v1", backend="envpool"))
 
 
 def test_lunar_lander_steps_in_this_process_and_in_workers():

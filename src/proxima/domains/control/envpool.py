@@ -14,6 +14,7 @@ from typing import Any, final
 import numpy as np
 
 from proxima.core.errors import ProximaError
+from proxima.core.extras import needs_extra
 from proxima.core.spaces import ObservationSpace, Space
 from proxima.core.types import HostStep
 from proxima.domains.control.config import EnvConfig
@@ -138,11 +139,6 @@ def _make(config: EnvConfig, **settings: Any) -> Any:
 
 
 def _import_envpool() -> Any:
-    try:
+    with needs_extra("envpool", "env.backend: envpool"):
         import envpool
-    except ImportError as error:
-        raise ProximaError(
-            "env.backend: envpool needs the package envpool, which is missing: "
-            "pip install 'proxima[envpool]', or set env.backend=gymnasium"
-        ) from error
     return envpool

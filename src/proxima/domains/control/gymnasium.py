@@ -10,6 +10,7 @@ import warnings
 from typing import Any
 
 from proxima.core.errors import ProximaError
+from proxima.core.extras import missing_extra
 from proxima.core.spaces import ObservationSpace, Space
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.control.gymnasium_pools import (
@@ -18,6 +19,8 @@ from proxima.domains.control.gymnasium_pools import (
     VectorPool,
 )
 from proxima.domains.control.gymnasium_spaces import translate
+
+BOX2D = ("Box2D", "pygame")  # modules that the extra box2d installs
 
 
 def make_pool(
@@ -81,7 +84,7 @@ def make_env(config: EnvConfig, render: bool) -> Any:
             warnings.filterwarnings("ignore", "builtin type", DeprecationWarning)
             return gymnasium.make(name, **settings)
     except gymnasium.error.DependencyNotInstalled as error:
-        raise ProximaError(f"env.name: {name} needs a package that is missing: {error}") from error
+        raise _missing_package(name, error) from error
     except gymnasium.error.UnregisteredEnv as error:
         raise ProximaError(f"env.name: Gymnasium has no {name!r}; {_near(name)}") from error
     except ModuleNotFoundError as error:
@@ -98,6 +101,13 @@ def make_env(config: EnvConfig, render: bool) -> Any:
         raise ProximaError(
             f"env.name: Gymnasium could not make {name}: {type(error).__name__}: {error}"
         ) from error
+
+
+def _missing_package(name: str, error: Exception) -> ProximaError:
+    missing = error.__cause__.name if isinstance(error.__cause__, ImportError) else None
+    if missing in BOX2D:
+        return missing_extra("box2d", f"env.name: {name}", missing)
+    return ProximaError(f"env.name: {name} needs a package that is missing: {error}")
 
 
 def _near(name: str) -> str:

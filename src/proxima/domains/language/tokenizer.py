@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any, cast, final
 
 import numpy as np
-import tokenizers
 from jax import Array
-from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 from proxima.core.errors import ProximaError
+from proxima.core.extras import needs_extra
 from proxima.domains.language.samples import Rows
+
+with needs_extra("language", "domain: language"):
+    import tokenizers
+    from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 EOS, PAD, BOS = "<eos>", "<pad>", "<bos>"
 TOKENIZER, SETTINGS, GENERATION = (
@@ -249,8 +252,9 @@ def _template_in(folder: Path) -> str | None:
 
 
 def _filled(template: str, messages: Sequence[Message], bos: str, eos: str) -> str:
-    from jinja2 import TemplateError
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    with needs_extra("language", "the model's chat template"):
+        from jinja2 import TemplateError
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     def refuse(message: str) -> None:
         raise TemplateError(message)

@@ -33,6 +33,7 @@ import numpy as np
 from jax import Array
 
 from proxima.core.errors import ProximaError
+from proxima.core.extras import needs_extra
 from proxima.core.spaces import (
     ACTION_MASK,
     Box,
@@ -229,7 +230,8 @@ def _box(array: Any) -> Box:
 
 def _construct(name: str, params: dict[str, Any]) -> tuple[Any, int]:
     """Jumanji's environment without a time limit, and the limit it would have had."""
-    import jumanji  # takes seconds
+    with needs_extra("packing", "env.backend: jumanji"):
+        import jumanji  # takes seconds
 
     names = sorted(jumanji.registered_environments())
     if name not in names:
