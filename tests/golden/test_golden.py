@@ -115,12 +115,12 @@ def figures(run: Path) -> list[Any]:
         evaluations = [
             result[name]
             for name in ("evaluation", "sampled", "random", "reference")
-            if name in result
+            if result[name] is not None
         ]
         numbers += [each[part] for each in evaluations for part in ("returns", "lengths")]
         numbers.append([result["environment_steps"], result["episodes"], result["converged"]])
-        numbers += [value for _, value in sorted(result.get("scores", {}).items())]
-        for split in result.get("trading", {}).get("splits", {}).values():
+        numbers += [value for _, value in sorted(result["scores"].items())]
+        for split in ((result["details"] or {}).get("splits") or {}).values():
             numbers.append([each or 0.0 for _, each in sorted(split["agent"].items())])
     return numbers
 

@@ -28,7 +28,7 @@ def object_at(path: str, setting: str, kind: str = "object") -> Any:
 
 def function_at(path: str, setting: str) -> Callable[..., Any]:
     """The function that `setting` names: package.module.function, or package.module:function."""
-    function = object_at(path, setting, "function")
+    function: object = object_at(path, setting, "function")
     if not callable(function):
         raise ProximaError(f"{setting}: {path} is no function")
     return function

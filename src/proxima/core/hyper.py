@@ -6,7 +6,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import jax.numpy as jnp
 from jax import Array
 
-Hyper = TypeVar("Hyper", bound=tuple)
+Hyper = TypeVar("Hyper", bound=tuple[Any, ...])
 
 
 def make_hyper(kind: type[Hyper], config: Any, **derived: Array) -> Hyper:
@@ -26,4 +26,6 @@ def make_hyper(kind: type[Hyper], config: Any, **derived: Array) -> Hyper:
 
 def _scalar(value: Any, hint: Any, metadata: Any) -> Array:
     number = metadata["none"] if value is None else value
-    return jnp.int32(number) if int in (hint, *get_args(hint)) else jnp.float32(number)
+    kind = jnp.int32 if int in (hint, *get_args(hint)) else jnp.float32
+    scalar: Array = kind(number)
+    return scalar

@@ -51,7 +51,7 @@ class NetworkSpec(NamedTuple):
 
     @property
     def name(self) -> str:
-        return self.config.kind
+        return str(self.config.kind)
 
     @property
     def shares_torso(self) -> bool:

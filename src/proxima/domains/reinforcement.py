@@ -345,8 +345,12 @@ def draw_trial(
     recording = built.program.record(trained.lanes[lane].learner)
     closing = (outcome.evaluation, outcome.sampled, outcome.random)
     plots.reward_plot(folder / "rewards.png", *closing)
-    kind = "discrete" if is_discrete(built.action_space) else "continuous"
-    plots.action_plot(folder / "actions.png", recording.actions, recording.rewards, kind)
+    plots.action_plot(
+        folder / "actions.png",
+        recording.actions,
+        recording.rewards,
+        "discrete" if is_discrete(built.action_space) else "continuous",
+    )
     if scenario.evaluation.film and lane == 0:
         film(trained.trials[lane] / "film.gif", scenario.env.name, recording)
 

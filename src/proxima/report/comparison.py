@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proxima.core.errors import ProximaError
+from proxima.core.records import Record
 from proxima.report import statistics
 from proxima.report.chosen import roles
 from proxima.report.curves import Band, Curve, band
@@ -54,7 +55,7 @@ class Run(NamedTuple):
     name: str
     curves: Sequence[Curve]
     """Evaluation steps and mean returns of each trial."""
-    results: Sequence[Mapping[str, Any]]
+    results: Sequence[Record]
     """results.json of each trial."""
 
 
@@ -134,7 +135,7 @@ def returns_figure(
     return figure
 
 
-def trial_rows(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def trial_rows(results: Sequence[Record]) -> list[dict[str, Any]]:
     """The per-trial table: one row per results.json."""
     return [
         {
@@ -418,11 +419,11 @@ def _interval_text(summary: Mapping[str, Any]) -> str:
     return f"IQM of trial means {middle} [{number(summary['low'])}, {number(summary['high'])}]"
 
 
-def _result_means(results: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
+def _result_means(results: Sequence[Record]) -> NDArray[np.float64]:
     return statistics.trial_means([result["evaluation"]["returns"] for result in results])
 
 
-def _mean(results: Sequence[Mapping[str, Any]], key: str) -> int | None:
+def _mean(results: Sequence[Record], key: str) -> int | None:
     return round(float(np.mean([result[key] for result in results]))) if results else None
 
 

@@ -1,9 +1,10 @@
 """How a page writes numbers: a value in a few digits, an interval, the first of many items."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Any
 
+from proxima.core.records import Record
 from proxima.report.html import Markup, join, tag
 
 NOTHING = "–"
@@ -41,17 +42,17 @@ def share(value: float | None) -> str:
     return f"{round(percent, digits) + 0.0:,.{digits}f}{SPACE}%".replace("-", "−")  # no −0.00
 
 
-def has_interval(aggregate: Mapping[str, Any]) -> bool:
+def has_interval(aggregate: Record) -> bool:
     """Whether there were enough trials for one."""
     return aggregate["low"] is not None
 
 
-def interval(aggregate: Mapping[str, Any], write: Write = figure) -> str:
+def interval(aggregate: Record, write: Write = figure) -> str:
     """The ends of an interval, in brackets."""
     return f"[{write(aggregate['low'])},{SPACE}{write(aggregate['high'])}]"
 
 
-def with_interval(aggregate: Mapping[str, Any], write: Write = figure) -> Markup:
+def with_interval(aggregate: Record, write: Write = figure) -> Markup:
     """An interquartile mean and, smaller, its interval."""
     middle = write(aggregate["iqm"])
     if not has_interval(aggregate):

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from proxima.core.records import Record
 from proxima.report.html import (
     Content,
     Markup,
@@ -29,7 +30,7 @@ class RunData(NamedTuple):
 
     summary: Any
     """The run's results; read as summary["key"]."""
-    info: Mapping[str, Any]
+    info: Record
     """run.json"""
     scenario: Mapping[str, Any]
     """The resolved scenario."""

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from proxima.core.records import Record
 from proxima.report.style import (
     ABOVE,
     BELOW,
@@ -89,9 +90,9 @@ def learning_curve(
 
 def reward_plot(
     path: str | Path,
-    evaluation: Mapping[str, Any],
-    sampled: Mapping[str, Any] | None = None,
-    random: Mapping[str, Any] | None = None,
+    evaluation: Record | None,
+    sampled: Record | None = None,
+    random: Record | None = None,
     title: str = "Episode returns after training",
 ) -> None:
     """Draw every episode's return of the greedy, the sampled and the random policy, with means."""

@@ -6,6 +6,7 @@ They know no domain: any run whose results hold greedy, sampled and random retur
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from proxima.core.records import Record
 from proxima.report import comparison
 from proxima.report.curves import Curve, band
 from proxima.report.html import Content, Markup, alarm, fold, image, picture, section, tag
@@ -113,7 +114,7 @@ def commands(run: RunData) -> dict[str, str]:
     return {f"proxima evaluate {run.summary['run_id']}{run.options}": "measure its policies again"}
 
 
-def _returns(results: Sequence[Mapping[str, Any]], width: float) -> Any:
+def _returns(results: Sequence[Record], width: float) -> Any:
     return comparison.returns_figure(
         [f"trial {trial['trial']}" for trial in results],
         [trial["evaluation"]["returns"] for trial in results],

@@ -54,7 +54,7 @@ def note_chunk(clock: Clock, report: Report) -> None:
     note(clock, "train", training, chunk, ago=report.evaluate_seconds)
     scores = [score for score in report.scores or [] if score is not None]
     if scores:
-        counted = {"step": step, "episodes": scores[0].count}
+        counted = {"step": step, "episodes": scores[0].episodes}
         note(clock, "evaluate", report.evaluate_seconds, counted)
 
 

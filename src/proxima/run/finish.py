@@ -320,12 +320,18 @@ def draw_all(run: Run, summary: Summary) -> None:
     comparison.final_returns(
         run.files.plots / "final_returns.png",
         [f"trial {trial.trial}" for trial in judged],
-        [trial.evaluation.returns for trial in judged if trial.evaluation is not None],
-        random=None if random is None else random.returns,
+        [_returns(trial.evaluation) for trial in judged],
+        random=None if random is None else _returns(random),
         title=title,
     )
     rows = comparison.trial_rows(summary.trials)
     comparison.trials_table(run.files.plots / "trials.png", rows, title=title)
+
+
+def _returns(episodes: Episodes | None) -> list[float]:
+    """The returns of episodes, NaN where one was not finite."""
+    returns = () if episodes is None else episodes.returns
+    return [np.nan if value is None else value for value in returns]
 
 
 def hand_to_tracker(run: Run, summary: Summary) -> None:
@@ -347,8 +353,8 @@ def hand_to_tracker(run: Run, summary: Summary) -> None:
     policy = None if best is None else files.trial(best) / "policy"
     if policy is not None and policy.exists() and run.scenario.tracking.register:
         greedy = summary.trials[best or 0].evaluation
-        value = {} if greedy is None else {"final/greedy_return": greedy.return_mean}
-        tracker.register(best or 0, policy, value)
+        value = None if greedy is None else greedy.return_mean
+        tracker.register(best or 0, policy, {} if value is None else {"final/greedy_return": value})
     if any(files.plots.iterdir()):
         tracker.log_artifacts(None, files.plots, "plots")
     for path in (files.root / REPORT, files.scenario, files.summary):

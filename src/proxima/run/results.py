@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
@@ -28,7 +28,6 @@ from proxima.run.files import read_json, write_json
 FORMAT = 1  # of all these files; one more whenever an older reader would misread them
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 Number = float | None  # a number that is not finite is null, as JSON has no such thing
-T = TypeVar("T")
 
 
 def by_name(record: Any, name: str) -> Any:
@@ -291,7 +290,7 @@ def write(path: Path, record: Any) -> None:
     write_json(path, to_json(record))
 
 
-def read(path: Path, kind: type[T], details: type | None = None) -> T:
+def read(path: Path, kind: Any, details: type | None = None) -> Any:
     """The result in a file; `details` is the type of what its domain adds, None where it adds nothing."""
     content = read_json(path)
     if not isinstance(content, dict):
@@ -314,11 +313,11 @@ def json_schema(details: Mapping[str, tuple[type | None, type | None]]) -> dict[
         definitions = schema.setdefault("$defs", {})
         schema["allOf"] = []
         for domain, kinds in details.items():
-            if kinds[position] is None:
+            kind = kinds[position]
+            if kind is None:
                 continue
-            added = _adapter(kinds[position]).json_schema()
+            added = _adapter(kind).json_schema()
             definitions |= added.pop("$defs", {})
-            definitions[kinds[position].__name__] = added
             schema["allOf"].append(
                 {
                     "if": {"properties": {"domain": {"const": domain}}},

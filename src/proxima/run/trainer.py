@@ -70,7 +70,7 @@ def SPOTrainer(
     return Trainer(scenario_for(env, "spo", {"enabled": enable_mlflow} | settings))
 
 
-def scenario_for(env: str | Scenario, algorithm: str, settings: Mapping[str, Any]) -> Scenario:
+def scenario_for(env: Any, algorithm: str, settings: Mapping[str, Any]) -> Scenario:
     """The scenario of a trainer: an environment's defaults or one given, and the settings."""
     source = f"{algorithm.upper()}Trainer"
     if isinstance(env, str):

@@ -219,7 +219,8 @@ def _resolve(
 ) -> Scenario:
     """The scenario that base and changes make, or one error with the faults, given and found."""
     changed_domain = dict(changes).get(("domain",), base.get("domain"))
-    sections = _sections_of(base | ({"domain": changed_domain} if changed_domain else {}), source)
+    named = {"domain": changed_domain} if changed_domain else {}
+    sections = _sections_of({**base, **named}, source)
     # a section whose keys are all commented out is null, and means its defaults
     used = {k: {} if v is None and k in sections else v for k, v in base.items()}
     written, merged = _plain(used, source, ()), _plain(used, source, ())
@@ -273,10 +274,10 @@ def _restart_sections(merged: dict[str, Any], changes: Sequence[tuple[KeyPath, A
             if isinstance(merged.get(section), dict):
                 merged[section] = {}
     for choice in choices_of(after):
-        section = merged.get(choice.section)
-        if not isinstance(section, dict):
+        written = merged.get(choice.section)
+        if not isinstance(written, dict):
             continue
-        old = section.get(choice.key) or choice.names[0]
+        old = written.get(choice.key) or choice.names[0]
         new = dict(changes).get((choice.section, choice.key), old)
         if old != new and isinstance(new, str):
             merged[choice.section] = {}

@@ -50,7 +50,7 @@ def export_program(
     exported = jax.export.export(jax.jit(function), platforms=PLATFORMS)(kinds, observations)
     (action,) = exported.out_avals
     return Export(
-        exported.serialize(),
+        bytes(exported.serialize()),
         {
             "arguments": ["weights", "observations"],
             "weights": sorted(weights),

@@ -83,7 +83,7 @@ def train(
         trained = time.perf_counter()
         progress = after_chunk(stage, progress, rows, updates)
 
-        scores, improved = None, []
+        scores, improved = None, list[int]()
         if evaluation_due(progress, active, stage.schedule):
             scores = _kept(stage.evaluate(states), active)
             progress, improved = after_evaluation(stage, progress, scores)

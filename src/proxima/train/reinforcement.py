@@ -51,7 +51,7 @@ def reinforcement_stage(
     def converge_evaluation(memory: Convergence, score: Score, step: int) -> Convergence:
         if source != "evaluation":
             return memory
-        return observe(settings.convergence, memory, score.value, score.count, step)
+        return observe(settings.convergence, memory, score.value, score.episodes, step)
 
     return Stage(
         trials=tuple(range(len(seeds))),

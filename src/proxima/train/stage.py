@@ -21,7 +21,7 @@ class Score(NamedTuple):
     """What an evaluation says of one lane."""
 
     value: float  # higher is better; the best checkpoint is the one with the highest
-    count: int  # the episodes or prompts it is a mean of
+    episodes: int  # or prompts: how many it is a mean of
     figures: Row  # what is recorded of it, named eval/…
 
 

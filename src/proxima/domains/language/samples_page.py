@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from proxima.core.records import Record
 from proxima.domains.language.plots import performance_figure
 from proxima.report import html
 from proxima.report.html import (
@@ -49,7 +50,7 @@ class SamplesData(NamedTuple):
     """Per held-out prompt before the first update: reward, judge, kl, length, ended."""
     after: Mapping[str, Sequence[float]]
     """The same after the last."""
-    alarms: Sequence[Mapping[str, Any]]
+    alarms: Sequence[Record]
     """Each with kind, text and step."""
     kl_budget: float | None
 
@@ -140,7 +141,7 @@ def _sentence(found: Mapping[str, Mapping[str, Any]]) -> list[Content]:
     return said
 
 
-def alarm_box(alarms: Sequence[Mapping[str, Any]]) -> list[Markup]:
+def alarm_box(alarms: Sequence[Record]) -> list[Markup]:
     """What a reader must know before believing the rest; nothing where no alarm sounded."""
     if not alarms:
         return []

@@ -1,7 +1,9 @@
 """Packing and mazes: environments of Jumanji, with masked actions and rules to compare with."""
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from proxima.domains import reinforcement
 from proxima.domains.domain import Domain, Prepared
@@ -28,7 +30,7 @@ def prepare(scenario: PackingScenario) -> Prepared:
         "Maze-v0": {"shortest_path": shortest_path},
     }.get(scenario.env.name, {})
 
-    def score(evaluation: Evaluation, references: dict[str, Evaluation]) -> dict:
+    def score(evaluation: Evaluation, references: Mapping[str, Evaluation]) -> Mapping[str, Any]:
         lengths = {name: each.lengths for name, each in references.items()}
         return scores(scenario.env.name, evaluation.returns, evaluation.lengths, lengths)
 

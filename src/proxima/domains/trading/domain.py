@@ -82,6 +82,7 @@ def _scores(split: SplitResult) -> list[tuple[str, float | None]]:
 
 
 def _noted(prices: Prices) -> dict[str, Any]:
+    assert prices.fingerprint is not None  # prices that were read have one
     return {"source": prices.source} | prices.fingerprint._asdict()
 
 
