@@ -97,7 +97,7 @@ def reward_plot(
 ) -> None:
     """Draw every episode's return of the greedy, the sampled and the random policy, with means."""
     policies = {"greedy": evaluation, "sampled": sampled, "random": random}
-    shown = {name: found["returns"] for name, found in policies.items() if found is not None}
+    shown = {name: policy["returns"] for name, policy in policies.items() if policy is not None}
     height = 0.8 * len(shown)
     figure = new_figure(ABOVE + height + BELOW)
     axes = add_axes(figure, Box(LEFT, BELOW, WIDTH - LEFT - 1.6, height))
@@ -149,7 +149,7 @@ def action_plot(
             y = _continuous_row(over_time, histogram, array[:, row].astype(float))
         frame(over_time, title if row == 0 else "", "", name, time._replace(names=()), y)
         share = scale(0.0, max(0.01, histogram.get_xlim()[1]), most=3)
-        share = share._replace(names=[f"{100 * place:.3g} %" for place in share.places])
+        share = share._replace(names=[f"{100 * tick:.3g} %" for tick in share.ticks])
         heading = "share of steps" if row == 0 else ""
         frame(histogram, heading, x=share, y=y._replace(names=()))
     returns = add_axes(figure, Box(left, BELOW, width, short))
@@ -192,8 +192,8 @@ def _returns(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
         steps, returns = series(rows, key)
         dots = "o" if len(steps) <= 60 else None
         if len(steps):
-            look = {"linewidth": width, "marker": dots, "markersize": 1 + width}
-            axes.plot(steps, returns, color=colour, label=label, **look)
+            line = {"linewidth": width, "marker": dots, "markersize": 1 + width}
+            axes.plot(steps, returns, color=colour, label=label, **line)
 
 
 def _time_keys(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -220,7 +220,7 @@ def _panel(
 
 def _fitting(title: str, width: float) -> str:
     """A title that does not run into the next panel."""
-    most = int((width + 0.4) / (TITLE_SIZE * LETTER))  # it may end above the gap between panels
+    most = int((width + 0.6) / (TITLE_SIZE * LETTER))  # it may end above the gap between panels
     return title if len(title) <= most else title[: most - 1].rstrip() + "…"
 
 
@@ -236,14 +236,14 @@ def _time_split(
     rule(figure, box, x, y, "seconds per chunk", 8)
     right = box.left + box.width
     # the largest first: each later one hides all of it but its own part
-    for place in reversed(range(len(keys))):
-        name = keys[place].removeprefix("time/").removesuffix("_seconds").replace("_", " ")
-        colour = COLOURS[place % len(COLOURS)]
-        outline = inches(box, x, y, edges, np.repeat(tops[place], 2))
+    for index in reversed(range(len(keys))):
+        name = keys[index].removeprefix("time/").removesuffix("_seconds").replace("_", " ")
+        colour = COLOURS[index % len(COLOURS)]
+        outline = inches(box, x, y, edges, np.repeat(tops[index], 2))
         corners = [(outline[0][0], box.bottom), *zip(*outline, strict=True)]
         corners.append((outline[0][-1], box.bottom))
-        look = {"facecolor": colour, "transform": figure.dpi_scale_trans}
-        figure.add_artist(Polygon(corners, linewidth=0, zorder=0, **look))
+        fill = {"facecolor": colour, "transform": figure.dpi_scale_trans}
+        figure.add_artist(Polygon(corners, linewidth=0, zorder=0, **fill))
         write(
             figure,
             right,
@@ -262,8 +262,8 @@ def _discrete_row(
 ) -> Scale:
     known = len(labels) if labels is not None else 0
     lanes = np.arange(max(actions.max(initial=0) + 1, known, 2))
-    look = {"marker": "|", "markersize": 12, "linestyle": "none", "markeredgewidth": 1}
-    over_time.plot(np.arange(len(actions)), actions, color=BLUE, **look)
+    marks = {"marker": "|", "markersize": 12, "linestyle": "none", "markeredgewidth": 1}
+    over_time.plot(np.arange(len(actions)), actions, color=BLUE, **marks)
     share = np.bincount(actions, minlength=len(lanes)) / max(len(actions), 1)
     histogram.barh(lanes, share, height=0.6, color=BLUE)
     names = [str(lane) for lane in lanes]

@@ -1,6 +1,6 @@
-"""How every picture looks: colours, places, scales, words, and the file it becomes.
+"""How every picture looks: colours, positions, scales, words, and the file it becomes.
 
-Places are fixed in inches and ticks are plain lines and words. Matplotlib's own layout measures
+Positions are fixed in inches and ticks are plain lines and words. Matplotlib's own layout measures
 every label several times over, which took most of the time of a picture. Figures are made without
 pyplot, which is slow to import and keeps global state.
 """
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-# Okabe and Ito's palette, told apart with any colour vision
+# Okabe and Ito's palette, distinct with any colour vision
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, GREY, INK = "#E69F00", "#56B4E9", "#7F7F7F", "#222222"
 COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, INK)
@@ -29,7 +29,7 @@ LETTER = 0.0089  # width of a letter of size 1, in inches
 
 
 class Box(NamedTuple):
-    """A place in a figure, in inches."""
+    """A rectangle of a figure, in inches."""
 
     left: float
     bottom: float
@@ -42,7 +42,7 @@ class Scale(NamedTuple):
 
     low: float
     high: float
-    places: Sequence[float]
+    ticks: Sequence[float]
     names: Sequence[str]
 
 
@@ -59,7 +59,7 @@ def add_axes(figure: Any, box: Box) -> Any:
     left, bottom, width, height = box
     axes = figure.add_axes((left / wide, bottom / tall, width / wide, height / tall))
     axes.set_axis_off()
-    axes.set_title("", y=1.0)  # keeps matplotlib from looking for a place, which costs ticks
+    axes.set_title("", y=1.0)  # keeps matplotlib from searching for a free spot, which costs time
     return axes
 
 
@@ -109,27 +109,27 @@ def frame(
     if y_label:
         beside = box.left - 0.14 - 9 * LETTER * max(map(len, y.names), default=0)
         beside = max(0.18, beside)  # the height of its letters, so that the edge does not cut them
-        look = {"rotation": 90, "ha": "right", "va": "center"}
-        write(axes.figure, beside, middle[1], y_label, 10, **look)
+        letters = {"rotation": 90, "ha": "right", "va": "center"}
+        write(axes.figure, beside, middle[1], y_label, 10, **letters)
 
 
 def rule(figure: Any, box: Box, x: Scale, y: Scale, title: str, size: float = 9.0) -> None:
-    """Draw grid, edges, names of the places and a left-bound title of a box.
+    """Draw grid, edges, names of the ticks and a left-bound title of a box.
 
     A scale without names still has its grid.
     """
     left, bottom, width, height = box
-    across, up = inches(box, x, y, x.places, y.places)
-    gap = np.array([0, 1, np.nan])  # a line per place, all in one stroke
+    across, up = inches(box, x, y, x.ticks, y.ticks)
+    gap = np.array([0, 1, np.nan])  # a line per tick, all in one stroke
     grid = {"color": SOFT, "linewidth": 0.7, "zorder": -1}  # below the axes
     stroke(figure, np.repeat(across, 3), np.tile(bottom + height * gap, len(across)), **grid)
     stroke(figure, np.tile(left + width * gap, len(up)), np.repeat(up, 3), **grid)
     corners = [left, left, left + width], [bottom + height, bottom, bottom]
     stroke(figure, *corners, color=GREY, linewidth=0.8)
-    for place, name in zip(across, x.names, strict=False):
-        write(figure, place, bottom - 0.06, name, size, ha="center", va="top")
-    for place, name in zip(up, y.names, strict=False):
-        write(figure, left - 0.07, place, name, size, ha="right", va="center_baseline")
+    for tick, name in zip(across, x.names, strict=False):
+        write(figure, tick, bottom - 0.06, name, size, ha="center", va="top")
+    for tick, name in zip(up, y.names, strict=False):
+        write(figure, left - 0.07, tick, name, size, ha="right", va="center_baseline")
     write(figure, left, bottom + height + 0.08, title, 1.2 * size if size < 9 else 12)
 
 
@@ -142,18 +142,18 @@ def inches(
     return box.left + box.width * right, box.bottom + box.height * above
 
 
-def stroke(figure: Any, x: ArrayLike, y: ArrayLike, **look: Any) -> None:
-    """A line through places in inches."""
+def stroke(figure: Any, x: ArrayLike, y: ArrayLike, **options: Any) -> None:
+    """A line through points in inches."""
     from matplotlib.lines import Line2D
 
-    figure.add_artist(Line2D(x, y, transform=figure.dpi_scale_trans, **look))
+    figure.add_artist(Line2D(x, y, transform=figure.dpi_scale_trans, **options))
 
 
-def write(figure: Any, x: float, y: float, text: str, size: float = 9.0, **look: Any) -> None:
-    """Words at a place in inches."""
+def write(figure: Any, x: float, y: float, text: str, size: float = 9.0, **options: Any) -> None:
+    """Words at a point in inches."""
     if text:
-        options = {"color": INK, "fontsize": size, "transform": figure.dpi_scale_trans} | look
-        figure.text(x, y, text, **options)
+        defaults = {"color": INK, "fontsize": size, "transform": figure.dpi_scale_trans}
+        figure.text(x, y, text, **defaults | options)
 
 
 def scale(low: float, high: float, most: float, whole: bool = False) -> Scale:
@@ -162,27 +162,27 @@ def scale(low: float, high: float, most: float, whole: bool = False) -> Scale:
     power = 10.0 ** floor(log10(least))
     step = next(n * power for n in (1, 2, 5, 10) if n * power >= 0.999 * least)
     step = max(1.0, step) if whole else step
-    # the nudge keeps a place that rounding put just outside
+    # the nudge keeps a tick that rounding put just outside
     counts = range(ceil(low / step - 1e-6), floor(high / step + 1e-6) + 1)
-    places = [count * step for count in counts]
-    return Scale(low, high, places, spell(places, step))
+    ticks = [count * step for count in counts]
+    return Scale(low, high, ticks, spell(ticks, step))
 
 
-def spell(places: Sequence[float], step: float) -> list[str]:
-    """Places of a scale as people write them: 0.05, 400, 20k, 1.5M, 2e−6."""
-    largest = max(map(abs, places), default=0.0)
+def spell(ticks: Sequence[float], step: float) -> list[str]:
+    """Ticks of a scale as people write them: 0.05, 400, 20k, 1.5M, 2e−6."""
+    largest = max(map(abs, ticks), default=0.0)
     if largest >= 1e15 or step < 1e-4:
         digits = max(0, floor(log10(max(largest, step))) - floor(log10(step)))
-        names = [f"{place:.{digits}e}".replace("e-0", "e-").replace("e+", "e") for place in places]
+        names = [f"{tick:.{digits}e}".replace("e-0", "e-").replace("e+", "e") for tick in ticks]
     else:
         thousands = max(0, floor(log10(largest)) // 3) if largest >= 10_000 else 0
         unit = 1000.0**thousands
         digits = max(0, -floor(log10(step / unit) + 1e-9))
         letter = ("", "k", "M", "G", "T")[thousands]
-        names = [f"{place / unit:,.{digits}f}{letter}" for place in places]
+        names = [f"{tick / unit:,.{digits}f}{letter}" for tick in ticks]
     return [
-        "0" if place == 0 else name.replace("-", "−")
-        for place, name in zip(places, names, strict=True)
+        "0" if tick == 0 else name.replace("-", "−")
+        for tick, name in zip(ticks, names, strict=True)
     ]
 
 
@@ -207,8 +207,8 @@ def span(values: ArrayLike) -> tuple[float, float]:
 def legend(axes: Any, **options: Any) -> None:
     """Name what was drawn, where there is room."""
     if axes.get_legend_handles_labels()[0]:
-        look = {"loc": "best", "fontsize": 9, "framealpha": 0.9, "edgecolor": "none"}
-        axes.legend(labelcolor=INK, **look | options)
+        defaults = {"loc": "best", "fontsize": 9, "framealpha": 0.9, "edgecolor": "none"}
+        axes.legend(labelcolor=INK, **defaults | options)
 
 
 def caption(figure: Any, text: str) -> None:
@@ -223,28 +223,28 @@ def draw_target(axes: Any, target: float | None) -> None:
         axes.axhline(target, color=INK, linestyle=(0, (5, 3)), linewidth=1.2, label=label)
 
 
-def strip(axes: Any, place: float, returns: ArrayLike, colour: str, vertical: bool) -> None:
+def strip(axes: Any, position: float, returns: ArrayLike, colour: str, vertical: bool) -> None:
     """Every finite return as a dot, the quartile box behind and the mean as a diamond in front."""
     values = np.asarray(returns, dtype=float)
     values = values[np.isfinite(values)]
     if not len(values):
         return
     # the golden ratio spreads any number of dots evenly, and the same way each time
-    spread = place + 0.5 * ((np.arange(len(values)) * 0.618034) % 1 - 0.5)
+    spread = position + 0.5 * ((np.arange(len(values)) * 0.618034) % 1 - 0.5)
     first, median, third = np.percentile(values, [25, 50, 75])
     reach = 1.5 * (third - first)  # Tukey's whiskers: to the last dot within it
     low = values[values >= first - reach].min()
     high = values[values <= third + reach].max()
-    left, right, gap = place - 0.31, place + 0.31, np.nan
+    left, right, gap = position - 0.31, position + 0.31, np.nan
 
     def put(across: ArrayLike, up: ArrayLike) -> tuple[ArrayLike, ArrayLike]:
         return (across, up) if vertical else (up, across)
 
     box = put([left, right, right, left], [first, first, third, third])
     axes.fill(*box, color=colour, alpha=0.18, linewidth=0.8, zorder=1.5)
-    caps = (place - 0.15, place + 0.15)
+    caps = (position - 0.15, position + 0.15)
     whiskers = put(
-        [*caps, gap, place, place, gap, place, place, gap, *caps],
+        [*caps, gap, position, position, gap, position, position, gap, *caps],
         [low, low, gap, low, first, gap, third, high, gap, high, high],
     )
     axes.plot(*whiskers, color=colour, linewidth=1.0)
@@ -252,7 +252,7 @@ def strip(axes: Any, place: float, returns: ArrayLike, colour: str, vertical: bo
     dots = {"color": colour, "linestyle": "none", "markeredgewidth": 0}
     axes.plot(*put(spread, values), marker="o", markersize=3.4, alpha=0.55, zorder=3, **dots)
     dots |= {"markeredgecolor": "white", "markeredgewidth": 1.0}
-    axes.plot(*put([place], [values.mean()]), marker="D", markersize=7.7, zorder=4, **dots)
+    axes.plot(*put([position], [values.mean()]), marker="D", markersize=7.7, zorder=4, **dots)
 
 
 def number(value: float, digits: int | None = None) -> str:
@@ -271,8 +271,8 @@ def decimals(value: float) -> int:
 
 
 def _box(axes: Any) -> Box:
-    place, (wide, tall) = axes.get_position(), axes.figure.get_size_inches()
-    return Box(place.x0 * wide, place.y0 * tall, place.width * wide, place.height * tall)
+    bounds, (wide, tall) = axes.get_position(), axes.figure.get_size_inches()
+    return Box(bounds.x0 * wide, bounds.y0 * tall, bounds.width * wide, bounds.height * tall)
 
 
 def _indexed(pixels: NDArray[np.uint8]) -> Any:
@@ -284,12 +284,12 @@ def _indexed(pixels: NDArray[np.uint8]) -> Any:
 
     packed = np.ascontiguousarray(pixels).view(np.uint32)[..., 0]
     drawn = packed != 0xFFFFFFFF  # most of a picture is white, which is not worth sorting
-    colours, places, counts = np.unique(packed[drawn], return_inverse=True, return_counts=True)
+    colours, inverse, counts = np.unique(packed[drawn], return_inverse=True, return_counts=True)
     channels = colours.view(np.uint8).reshape(-1, 4)[:, :3].astype(np.int16)
     common = channels[np.argsort(counts)[-255:]]
     nearest = np.abs(channels[:, None] - common).sum(axis=2).argmin(axis=1).astype(np.uint8)
     indices = np.full(packed.shape, len(common), dtype=np.uint8)
-    indices[drawn] = nearest[places]
+    indices[drawn] = nearest[inverse]
     image = Image.fromarray(indices)
     image.putpalette(common.astype(np.uint8).tobytes() + b"\xff\xff\xff")
     return image

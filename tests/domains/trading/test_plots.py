@@ -123,7 +123,7 @@ def test_times_are_named_at_round_places(first, last, names):
     found = scales.time_scale(np.datetime64(first), np.datetime64(last), most=5)
     assert found.names == names
     places = scales.seconds(np.array([first, last], dtype="M8[us]"))
-    assert all(places[0] <= place <= places[1] for place in found.places)
+    assert all(places[0] <= place <= places[1] for place in found.ticks)
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,7 @@ def stage(path: str | Path, rows: Rows, title: str) -> None:
     """Draw all that a stage recorded of its learning; a figure of training and of held-out together."""
     names = {key: key.rpartition("/")[2] for row in rows for key in row if key != "step"}
     names = {key: name for key, name in names.items() if not key.startswith(APART)}
-    order = {key: place for place, key in enumerate(LOOKS)}
+    order = {key: rank for rank, key in enumerate(LOOKS)}
     panels = []
     for name in dict.fromkeys(names.values()):
         if name.endswith("_error"):
@@ -214,19 +214,19 @@ def _grid(
     columns = 3 if width >= WIDTH else 2
     lines = max(1, -(-len(panels) // columns))
     words = words if panels else "Nothing was recorded."
-    told = textwrap.wrap(words, round(122 * width / WIDTH))
-    below = 0.62 + 0.16 * len(told)
+    wrapped = textwrap.wrap(words, round(122 * width / WIDTH))
+    below = 0.62 + 0.16 * len(wrapped)
     top = 0.62 if title else 0.3
     figure = new_figure(below + lines * (TALL + BETWEEN) - BETWEEN + top, width)
-    caption(figure, "\n".join(told))
+    caption(figure, "\n".join(wrapped))
     write(figure, 0.12, figure.get_figheight() - 0.26, title, 12)
     wide = (width - SIDE - RIGHT - GAP * (columns - 1)) / columns
     x = steps_scale(1.03 * last, most=4.5 if columns == 3 else 3.5)
-    for place, panel in enumerate(panels):
-        line, column = divmod(place, columns)
+    for index, panel in enumerate(panels):
+        line, column = divmod(index, columns)
         bottom = below + (lines - 1 - line) * (TALL + BETWEEN)
         box = Box(SIDE + column * (wide + GAP), bottom, wide, TALL)
-        over = place + columns < len(panels)  # the panel below has the same steps
+        over = index + columns < len(panels)  # the panel below has the same steps
         draw(figure, box, x._replace(names=()) if over else x, panel)
         if not over:
             write(figure, box.left + wide / 2, bottom - 0.2, "updates", 8, ha="center", va="top")
@@ -237,7 +237,7 @@ def _one_trial(
     figure: Any, box: Box, x: Scale, rows: Rows, panel: Panel, budget: float | None
 ) -> None:
     drawn = [(key, *series(rows, key)) for key in panel.keys]
-    reach = [each for key, _, values in drawn for each in (values, *_edges(rows, key))]
+    reach = [line for key, _, values in drawn for line in (values, *_edges(rows, key))]
     y = _scale(reach, panel, budget)
     rule(figure, box, x, y, panel.title, 8)
     _across(figure, (box, x, y), budget)
@@ -251,13 +251,13 @@ def _scale(reach: Sequence[NDArray[np.float64]], panel: Panel, budget: float | N
     y = scale(*span(np.concatenate(with_budget)), most=5)
     if not panel.share:
         return y
-    return y._replace(names=[f"{100 * place:.3g} %" for place in y.places])
+    return y._replace(names=[f"{100 * tick:.3g} %" for tick in y.ticks])
 
 
-def _across(figure: Any, place: tuple[Box, Scale, Scale], height: float | None) -> None:
+def _across(figure: Any, axes: tuple[Box, Scale, Scale], height: float | None) -> None:
     if height is not None:
-        x = place[1]
-        across, up = inches(*place, [x.low, x.high], [height, height])
+        x = axes[1]
+        across, up = inches(*axes, [x.low, x.high], [height, height])
         stroke(figure, across, up, color=INK, linewidth=1.0, linestyle=(0, (5, 3)))
 
 
@@ -273,7 +273,7 @@ def _edges(rows: Rows, key: str) -> list[NDArray[np.float64]]:
 
 def _line(
     figure: Any,
-    place: tuple[Box, Scale, Scale],
+    axes: tuple[Box, Scale, Scale],
     key: str,
     steps: NDArray[np.float64],
     values: NDArray[np.float64],
@@ -281,10 +281,10 @@ def _line(
 ) -> None:
     colour, width = LOOKS.get(key.partition("/")[0], OTHER)
     if edges:
-        _shade(figure, place, steps, (edges[0], edges[1]), colour, 0.16)
+        _shade(figure, axes, steps, (edges[0], edges[1]), colour, 0.16)
     dots = "o" if len(steps) == 1 or (key.startswith("eval/") and len(steps) <= MOST_DOTS) else None
-    look: dict[str, Any] = {"color": colour, "linewidth": width, "marker": dots, "markersize": 3.2}
-    stroke(figure, *inches(*place, steps, values), **look)
+    style: dict[str, Any] = {"color": colour, "linewidth": width, "marker": dots, "markersize": 3.2}
+    stroke(figure, *inches(*axes, steps, values), **style)
 
 
 def _shade(
@@ -307,8 +307,8 @@ def _shade(
 
 def _upright(figure: Any, box: Box, x: Scale, step: float) -> None:
     across = box.left + box.width * (step - x.low) / (x.high - x.low)
-    look = {"color": VERMILLION, "linewidth": 1.3, "linestyle": (0, (4, 2))}
-    stroke(figure, [across, across], [box.bottom, box.bottom + box.height], **look)
+    style = {"color": VERMILLION, "linewidth": 1.3, "linestyle": (0, (4, 2))}
+    stroke(figure, [across, across], [box.bottom, box.bottom + box.height], **style)
     room = across + 8 * LETTER * 7 < box.left + box.width
     write(
         figure,

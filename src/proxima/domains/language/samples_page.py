@@ -62,17 +62,17 @@ def write_samples_page(path: Path, data: SamplesData) -> None:
 
 def samples_page(data: SamplesData) -> str:
     """The page: HTML that needs nothing besides itself."""
-    found = gains(data.before, data.after)
+    changes = gains(data.before, data.after)
     style = files("proxima.domains.language").joinpath("samples.css").read_text(encoding="utf-8")
     parts: list[Content] = [
         heading(data.title, "", data.about),
-        tag("p.result", *_sentence(found)),
+        tag("p.result", *_sentence(changes)),
         *alarm_box(data.alarms),
     ]
     if data.metrics:
         parts.append(section("Performance over updates", _curves(data)))
-    if found:
-        parts.append(section("Before and after", *_comparison(found)))
+    if changes:
+        parts.append(section("Before and after", *_comparison(changes)))
     if data.samples:
         parts.append(section("Samples", *sample_parts(data.samples)))
     return document(f"{data.title} · samples", *parts, style=style)
@@ -86,19 +86,19 @@ def gains(
     Prompt is paired with prompt. The interval is about these two policies on such prompts; what a new
     training would give only several trials can say.
     """
-    found = {}
+    changes = {}
     for name in before:
         if name not in after or len(before[name]) != len(after[name]) or not len(before[name]):
             continue
         paired = paired_comparison([after[name]], [before[name]])
-        found[name] = {
+        changes[name] = {
             "before": float(np.mean(before[name])),
             "after": float(np.mean(after[name])),
             "gain": paired["difference"],
             "low": paired["difference_low"],
             "high": paired["difference_high"],
         }
-    return found  # type: ignore[return-value]
+    return changes  # type: ignore[return-value]
 
 
 NAMES = {
@@ -111,34 +111,34 @@ NAMES = {
 }
 
 
-def _sentence(found: Mapping[str, Mapping[str, Any]]) -> list[Content]:
-    if "reward" not in found:
+def _sentence(changes: Mapping[str, Mapping[str, Any]]) -> list[Content]:
+    if "reward" not in changes:
         return ["This run has not been evaluated yet."]
-    reward = found["reward"]
-    said: list[Content] = [
+    reward = changes["reward"]
+    parts: list[Content] = [
         "On held-out prompts the reward went from ",
         f"{number(reward['before'])} to ",
         tag("strong", number(reward["after"])),
         f" ({_interval(reward)})",
     ]
-    if "judge" in found:
-        judge = found["judge"]
-        said += [
+    if "judge" in changes:
+        judge = changes["judge"]
+        parts += [
             ", the judge, which the policy was not trained on, from ",
             f"{number(judge['before'])} to ",
             tag("strong", number(judge["after"])),
             f" ({_interval(judge)})",
         ]
-    if "kl" in found:
-        said.append(f", {number(found['kl']['after'])} nats of KL from where it began")
-    said.append(".")
-    if "ended" in found:
-        ended = found["ended"]
-        said.append(
+    if "kl" in changes:
+        parts.append(f", {number(changes['kl']['after'])} nats of KL from where it began")
+    parts.append(".")
+    if "ended" in changes:
+        ended = changes["ended"]
+        parts.append(
             f" {share(ended['after'])} of its completions end by themselves, "
             f"{share(ended['before'])} did before."
         )
-    return said
+    return parts
 
 
 def alarm_box(alarms: Sequence[Record]) -> list[Markup]:
@@ -150,20 +150,22 @@ def alarm_box(alarms: Sequence[Record]) -> list[Markup]:
 
 
 def _curves(data: SamplesData) -> Markup:
-    began = {each["kind"]: each["step"] for each in data.alarms}
+    began = {alarm["kind"]: alarm["step"] for alarm in data.alarms}
     return picture(
         lambda width: performance_figure(data.metrics, began, data.kl_budget, "", width),
         "Reward, judge, KL, share of completions that end, length and variety over updates",
     )
 
 
-def _comparison(found: Mapping[str, Mapping[str, Any]]) -> list[Content]:
+def _comparison(changes: Mapping[str, Mapping[str, Any]]) -> list[Content]:
     rows = []
     for name, words in NAMES.items():
-        if name in found:
+        if name in changes:
             write = share if name == "ended" else number
-            each = found[name]
-            rows.append([words, write(each["before"]), write(each["after"]), *_gain(each, write)])
+            change = changes[name]
+            rows.append(
+                [words, write(change["before"]), write(change["after"]), *_gain(change, write)]
+            )
     head = ["Mean over prompts", "Before", "After", "Difference", "95 % interval"]
     note = (
         "The same prompts and the same random numbers before and after. Intervals are over prompts: "
@@ -179,7 +181,7 @@ def sample_parts(samples: Sequence[Mapping[str, Any]]) -> list[Content]:
         name: _deepest([token.get(name) for token in tokens]) for name in ("kl", "advantage")
     }
     judged = any(token.get("advantage") is not None for token in tokens)
-    rows = (_sample(place, row, deepest) for place, row in enumerate(samples))
+    rows = (_sample(index, row, deepest) for index, row in enumerate(samples))
     lead = (
         "Before: what the reference, the model that PPO started from, wrote with the same random numbers. "
         "Each token's figures are in its tooltip and in the table below it."
@@ -217,7 +219,7 @@ def _radio(name: str, words: str, checked: bool) -> Markup:
     return tag("label", tag("input", attributes=given), words)
 
 
-def _sample(place: int, row: Mapping[str, Any], deepest: Mapping[str, float]) -> Markup:
+def _sample(index: int, row: Mapping[str, Any], deepest: Mapping[str, float]) -> Markup:
     before, after = row["before"], row["after"]
     tokens = after["tokens"]
     given = tag("span.given", row["prompt"])
@@ -230,7 +232,7 @@ def _sample(place: int, row: Mapping[str, Any], deepest: Mapping[str, float]) ->
     drawn = [piece for token in shown for piece in _token(token, deepest)]
     return tag(
         "article.sample",
-        tag("h3", f"Sample {place + 1}"),
+        tag("h3", f"Sample {index + 1}"),
         tag(
             "dl",
             tag("dt", "Before"),
@@ -246,8 +248,8 @@ def _sample(place: int, row: Mapping[str, Any], deepest: Mapping[str, float]) ->
 
 def _token(token: Mapping[str, Any], deepest: Mapping[str, float]) -> list[Content]:
     """A token with its colours; blanks before it have none, for at a line's end they would be a stripe."""
-    told = zip(COLUMNS, FIELDS, strict=True)
-    words = " · ".join(f"{name} {_number(token.get(field))}" for name, field in told)
+    columns = zip(COLUMNS, FIELDS, strict=True)
+    words = " · ".join(f"{name} {_number(token.get(field))}" for name, field in columns)
     style = "; ".join(
         f"--{name}: {_shade(token.get(name), deepest[name])}" for name in ("kl", "advantage")
     )
@@ -280,15 +282,15 @@ def _deepest(values: Sequence[float | None]) -> float:
     return max(1e-3, float(np.percentile(sizes, DEEPEST))) if sizes else 1.0
 
 
-def _interval(found: Mapping[str, Any]) -> str:
-    gain, between = _gain(found, number)
+def _interval(change: Mapping[str, Any]) -> str:
+    gain, between = _gain(change, number)
     return gain if between == NOTHING else f"{gain}, 95 % interval {between}"
 
 
-def _gain(found: Mapping[str, Any], write: Any) -> tuple[str, str]:
-    low, high = (found[each] for each in ("low", "high"))
+def _gain(change: Mapping[str, Any], write: Any) -> tuple[str, str]:
+    low, high = (change[end] for end in ("low", "high"))
     between = NOTHING if low is None else f"{_signed(low, write)} … {_signed(high, write)}"
-    return _signed(found["gain"], write), between
+    return _signed(change["gain"], write), between
 
 
 def _signed(value: float, write: Any) -> str:

@@ -42,7 +42,7 @@ def draw_price(panel: Any, frame: "pl.DataFrame", marks: bool, before: float) ->
     y = scale(*span(price), most=6)
     starts = _starts(frame)
     mean = np.add.reduceat(weight, starts[:-1]) / np.diff(starts)
-    # the root, so that small weights can be seen too; how small is said by the panel of weights
+    # the root, so that small weights can be seen too; the panel of weights shows how small
     strength = FAINT * np.sqrt(np.abs(mean) / max(1.0, np.abs(weight).max(initial=0.0)))
     colours = np.array([_rgb(VERMILLION), _rgb(BLUE)])[(mean > 0).astype(int)]
     shades = np.concatenate([colours, strength[:, None]], axis=1)[None]
@@ -51,10 +51,10 @@ def draw_price(panel: Any, frame: "pl.DataFrame", marks: bool, before: float) ->
     panel.plot(across[shown], price[shown], color=INK, linewidth=1.1)
     if marks:
         change = np.diff(column(frame, "target"), prepend=before)
-        look = {"linestyle": "none", "markersize": 6, "markeredgecolor": "white", "zorder": 3}
+        style = {"linestyle": "none", "markersize": 6, "markeredgecolor": "white", "zorder": 3}
         for shape, colour, traded in (("^", BLUE, change > 0), ("v", VERMILLION, change < 0)):
             where = across[:-1][traded], price[traded]
-            panel.plot(*where, shape, color=colour, markeredgewidth=0.6, **look)
+            panel.plot(*where, shape, color=colour, markeredgewidth=0.6, **style)
     return y
 
 
@@ -78,15 +78,15 @@ def draw_weight(panel: Any, frame: "pl.DataFrame", colour: str) -> Scale:
 def draw_rewards(panel: Any, across: Floats, rewards: Floats, colour: str) -> None:
     """What each bar earned, as a stroke from 0."""
     shown = thinned(rewards)
-    look = {"color": colour, "alpha": 0.6, "linewidth": 0.8}
-    panel.vlines(across[: len(rewards)][shown], 0, rewards[shown], **look)
+    style = {"color": colour, "alpha": 0.6, "linewidth": 0.8}
+    panel.vlines(across[: len(rewards)][shown], 0, rewards[shown], **style)
 
 
 def draw_line(panel: Any, across: Floats, up: Floats, key: Key, alpha: float = 1.0) -> None:
-    """A line in the look of its key."""
+    """A line in the style of its key."""
     shown = thinned(up)
-    look = {"color": key.colour, "linestyle": key.look, "linewidth": key.thick, "alpha": alpha}
-    panel.plot(across[: len(up)][shown], up[shown], **look)
+    style = {"color": key.colour, "linestyle": key.style, "linewidth": key.thick, "alpha": alpha}
+    panel.plot(across[: len(up)][shown], up[shown], **style)
 
 
 def bar_edges(frame: "pl.DataFrame") -> Floats:
@@ -101,7 +101,7 @@ def time_axis(frame: "pl.DataFrame", width: float) -> Scale:
     first, last = bar_edges(frame)[[0, -1]].astype(np.int64).astype("M8[s]")
     inside = width - LEFT - RIGHT
     x = time_scale(first, last, most=inside / 0.85)
-    right = [RIGHT + inside * (x.high - place) / (x.high - x.low) for place in x.places]
+    right = [RIGHT + inside * (x.high - tick) / (x.high - x.low) for tick in x.ticks]
     names = [
         name if 9 * LETTER * len(name) / 2 < room else ""
         for name, room in zip(x.names, right, strict=True)
@@ -118,4 +118,4 @@ def _starts(frame: "pl.DataFrame") -> NDArray[np.int64]:
 
 
 def _rgb(colour: str) -> tuple[float, ...]:
-    return tuple(int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+    return tuple(int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5))

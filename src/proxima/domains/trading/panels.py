@@ -32,7 +32,7 @@ class Key(NamedTuple):
     name: str
     colour: str
     kind: Literal["line", "area", "mark"] = "line"
-    look: Any = "-"
+    style: Any = "-"
     """The line's dashes or the mark's shape, as matplotlib writes them."""
     thick: float = 1.6
 
@@ -63,9 +63,9 @@ def new_panels(
 def frame_panels(
     axes: Sequence[Any], labels: Sequence[str], x: Scale, scales: Sequence[Any]
 ) -> None:
-    """Draw the scales of panels that share the one across: only the lowest names its places."""
-    for place, (panel, label, y) in enumerate(zip(axes, labels, scales, strict=True)):
-        lowest = place == len(axes) - 1
+    """Draw the scales of panels that share the one across: only the lowest names its ticks."""
+    for index, (panel, label, y) in enumerate(zip(axes, labels, scales, strict=True)):
+        lowest = index == len(axes) - 1
         frame(panel, "", "", label, x=x if lowest else x._replace(names=()), y=y)
 
 
@@ -97,12 +97,12 @@ def _write_keys(figure: Any, middle: float, keys: Sequence[Key]) -> None:
     for key in keys:
         ends = [left, left + SAMPLE]
         if key.kind == "line":
-            stroke(figure, ends, [middle] * 2, color=key.colour, ls=key.look, linewidth=key.thick)
+            stroke(figure, ends, [middle] * 2, color=key.colour, ls=key.style, linewidth=key.thick)
         elif key.kind == "area":
-            look = {"color": key.colour, "alpha": FAINT, "solid_capstyle": "butt"}
-            stroke(figure, ends, [middle] * 2, linewidth=9, **look)
+            style = {"color": key.colour, "alpha": FAINT, "solid_capstyle": "butt"}
+            stroke(figure, ends, [middle] * 2, linewidth=9, **style)
         else:
-            look = {"color": key.colour, "marker": key.look, "markersize": 6, "linestyle": "none"}
-            stroke(figure, [left + SAMPLE / 2], [middle], **look)
+            style = {"color": key.colour, "marker": key.style, "markersize": 6, "linestyle": "none"}
+            stroke(figure, [left + SAMPLE / 2], [middle], **style)
         write(figure, left + SAMPLE + 0.07, middle, key.name, SIZE, va="center_baseline")
         left += _width(key)

@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 
 # How references are called and drawn, in the order in which they are named.
 REFERENCES = {
-    "buy_and_hold": Key("buy and hold", INK, look=(0, (6, 1.5))),
-    "momentum": Key("momentum", ORANGE, look=(0, (3, 1.2))),
-    "model": Key("model-optimal", PURPLE, look=(0, (6, 1.5, 1.2, 1.5))),
-    "foresight": Key("perfect foresight", GREEN, look=(0, (1.2, 1.2))),
+    "buy_and_hold": Key("buy and hold", INK, style=(0, (6, 1.5))),
+    "momentum": Key("momentum", ORANGE, style=(0, (3, 1.2))),
+    "model": Key("model-optimal", PURPLE, style=(0, (6, 1.5, 1.2, 1.5))),
+    "foresight": Key("perfect foresight", GREEN, style=(0, (1.2, 1.2))),
     "random": Key("random", GREY),
 }
 MOST_BARS = 300  # from which on a stretch of the bars is also shown larger
@@ -99,8 +99,8 @@ def equity_and_drawdown(
     Logarithmic once the highest value is some times the lowest. Perfect foresight leaves the picture
     at the top where keeping it in would press the other lines flat.
     """
-    values = {name: log_value(column(each, "log_return")) for name, each in references.items()}
-    agents = {trial: log_value(column(each, "log_return")) for trial, each in trials.items()}
+    values = {name: log_value(column(frame, "log_return")) for name, frame in references.items()}
+    agents = {trial: log_value(column(frame, "log_return")) for trial, frame in trials.items()}
     low, high, leaves = _range([*agents.values()], values)
     shares = np.exp(high - low) > LOGARITHMIC
     keys = _trial_keys(f"trial {bold} {_times(agents[bold][-1])}", len(trials))
@@ -149,14 +149,14 @@ def rolling_sharpe_plot(
     title = title or f"Sharpe ratio over {window} bars"
     figure, (panel,) = new_panels(title, keys, [1.8], width)
 
-    def found(each: "pl.DataFrame") -> Floats:
-        return rolling_sharpe(column(each, "log_return"), window, periods_per_year)
+    def sharpe(frame: "pl.DataFrame") -> Floats:
+        return rolling_sharpe(column(frame, "log_return"), window, periods_per_year)
 
     across = bar_edges(_longest(trials))[1:]
     panel.axhline(0, color=GREY, linewidth=0.8)
-    for name, each in shown.items():
-        draw_line(panel, across, found(each), REFERENCES[name])
-    _draw_trials(panel, across, {trial: found(each) for trial, each in trials.items()}, bold)
+    for name, frame in shown.items():
+        draw_line(panel, across, sharpe(frame), REFERENCES[name])
+    _draw_trials(panel, across, {trial: sharpe(frame) for trial, frame in trials.items()}, bold)
     low, high = panel.get_ylim()
     y = scale(low, high, most=5)
     frame_panels([panel], ["annualised"], time_axis(_longest(trials), width), [y])
@@ -172,7 +172,7 @@ def reward_plot(
     """Draw what each bar earned under the trained and under a random policy, one above the other."""
     keys = [_described("deterministic", BLUE, deterministic), _described("random", GREY, random)]
     figure, panels = new_panels(title, keys, [1.3, 1.3], width)
-    rewards = [column(each, "log_return") for each in (deterministic, random)]
+    rewards = [column(frame, "log_return") for frame in (deterministic, random)]
     y = scale(*span(np.concatenate(rewards)), most=4)
     for panel, reward, key in zip(panels, rewards, keys, strict=True):
         draw_rewards(panel, bar_edges(deterministic)[:-1], reward, key.colour)
@@ -191,12 +191,12 @@ def compare_rollouts(
     figure, panels = new_panels(title, keys, [1.1, 1.5, 0.7, 0.7], width)
     across = bar_edges(deterministic)
     pair = list(zip((deterministic, random), keys, strict=True))
-    for each, key in reversed(pair):  # the trained one in front
-        draw_rewards(panels[0], across[:-1], column(each, "log_return"), key.colour)
-        draw_line(panels[1], across, log_value(column(each, "log_return")), key)
+    for frame, key in reversed(pair):  # the trained one in front
+        draw_rewards(panels[0], across[:-1], column(frame, "log_return"), key.colour)
+        draw_line(panels[1], across, log_value(column(frame, "log_return")), key)
     weights = [
-        draw_weight(panel, each, key.colour)
-        for panel, (each, key) in zip(panels[2:], pair, strict=True)
+        draw_weight(panel, frame, key.colour)
+        for panel, (frame, key) in zip(panels[2:], pair, strict=True)
     ]
     low, high = panels[1].get_ylim()
     sums = scale(low, high, most=5)

@@ -104,7 +104,7 @@ def rolling_sharpe(log_returns: ArrayLike, window: int, periods_per_year: float)
 
 def calendar(time: NDArray[np.datetime64], log_returns: ArrayLike) -> Calendar:
     """Returns by the coarsest calendar with a few cells: months of years, days of months, hours."""
-    enough = (each for each in _CALENDARS if _cells(time, each.cell) >= FEWEST_CELLS)
+    enough = (kind for kind in _CALENDARS if _cells(time, kind.cell) >= FEWEST_CELLS)
     unit, cell, row, columns = next(enough, _CALENDARS[-1])
     cells = time.astype(f"M8[{cell}]")
     rows = cells.astype(f"M8[{row}]")

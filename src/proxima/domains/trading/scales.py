@@ -52,13 +52,13 @@ def shares_scale(low: float, high: float) -> Scale:
         steps = (1,)
     every = max(1, ceil(decades / 8))
     powers = range(floor(low / every) * every, ceil(high) + 1, every)
-    places = [power + log10(step) for power in powers for step in steps]
-    places = [place for place in places if low <= place <= high]
-    return Scale(low, high, places, [_power_of_ten(place) for place in places])
+    ticks = [power + log10(step) for power in powers for step in steps]
+    ticks = [tick for tick in ticks if low <= tick <= high]
+    return Scale(low, high, ticks, [_power_of_ten(tick) for tick in ticks])
 
 
 def thinned(values: NDArray[np.float64], most: int = MOST_POINTS) -> NDArray[np.int64]:
-    """Places to draw of a long line: the first and last, the least and greatest of each bundle."""
+    """Indices to draw of a long line: the first and last, the least and greatest of each bundle."""
     size = -(-2 * len(values) // most)
     if size <= 2:
         return np.arange(len(values))
