@@ -145,13 +145,19 @@ def trial_rows(results: Sequence[Record]) -> list[dict[str, Any]]:
             "± std": result["evaluation"]["return_std"],
             "min": result["evaluation"]["return_min"],
             "max": result["evaluation"]["return_max"],
-            "random": result["random"]["return_mean"],
+            **_beside(result),
             "steps": result["environment_steps"],
             "steps/s": round(result["steps_per_second"]),
             "converged at": result["converged_at_step"] if result["converged"] else "no",
         }
         for result, mean in zip(results, _result_means(results), strict=True)
     ]
+
+
+def _beside(result: Record) -> dict[str, Any]:
+    """The random policy's mean return, or that of the policy that training started from."""
+    names = [name for name in ("random", "reference") if result[name] is not None]
+    return {names[0]: result[names[0]]["return_mean"]} if names else {}
 
 
 def trials_table(

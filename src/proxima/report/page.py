@@ -78,14 +78,6 @@ def report(run: RunData, page: Page) -> str:
     return document(f"{run.summary['scenario']} · Proxima report", *parts, style=page.style)
 
 
-def entry(content: Any, key: str, default: Any) -> Any:
-    """What results hold under a key, or the default: older runs, and other domains, lack some."""
-    try:
-        return content[key]
-    except KeyError:
-        return default
-
-
 def _heading(run: RunData, page: Page) -> Markup:
     trials = len(run.summary["trials"])
     about = [

@@ -69,7 +69,7 @@ def learning_section(run: RunData, note: str = "") -> Markup:
         "Greedy mean episode return over environment steps, all trials",
     )
     notes = [note] if note else []
-    if run.scenario["evaluation"].get("checkpoint") == "best":  # older runs had no choice
+    if run.scenario["evaluation"]["checkpoint"] == "best":
         notes.append("Judged below is the best checkpoint of each trial by this evaluation.")
     return section("Learning", drawn, *([tag("p.note", " ".join(notes))] if notes else []))
 

@@ -10,7 +10,7 @@ from proxima.domains.language.samples_page import alarm_box, sample_parts, share
 from proxima.report.chosen import median_index
 from proxima.report.html import Content, Markup, join, picture, section, table, tag
 from proxima.report.numbers import first_few, has_interval
-from proxima.report.page import Page, Rows, RunData, entry
+from proxima.report.page import Page, Rows, RunData
 from proxima.report.style import decimals, number
 from proxima.report.trials import trials_table
 
@@ -40,7 +40,7 @@ def page(run: RunData) -> Page:
     return Page(
         about=[", ".join(STAGES.get(name, name) for name in summary["trials"][0]["stages"])],
         result=_sentence(summary),
-        alarms=alarm_box(_by_kind(entry(summary, "alarms", []))),
+        alarms=alarm_box(_by_kind(summary["alarms"])),
         figures=_figures(summary["figures"]),
         sections=[*sections, *_samples(run)],
         commands=_commands(run),
@@ -107,7 +107,7 @@ def _samples(run: RunData) -> list[Markup]:
 def _rewards(summary: Mapping[str, Any]) -> list[float | None]:
     """Every trial's reward at the end; None of one without PPO."""
     stages = [trial["stages"] for trial in summary["trials"]]
-    return [trial["ppo"]["last"]["reward"] if "ppo" in trial else None for trial in stages]
+    return [trial["ppo"].last.get("reward") if "ppo" in trial else None for trial in stages]
 
 
 def _comparison(summary: Mapping[str, Any]) -> list[Content]:
@@ -134,17 +134,17 @@ def _trials(summary: Mapping[str, Any]) -> Markup:
 
 
 def _trial_row(result: Mapping[str, Any]) -> list[Content]:
-    ppo = result["stages"].get("ppo", {})
-    gains = ppo.get("gains", {})
-    alarms = ", ".join(alarm["kind"] for alarm in ppo.get("alarms", []))
-    seconds = sum(stage.get("training_seconds", 0.0) for stage in result["stages"].values())
+    ppo, details = result["stages"].get("ppo"), result["details"]
+    gains = {} if ppo is None else details.gains
+    alarms = "" if ppo is None else ", ".join(alarm.kind for alarm in details.alarms)
+    seconds = result["training_seconds"]
     return [
         f"{result['trial']}",
         f"{result['seed']}",
         *(_gain(gains.get(name)) for name in ("reward", "judge")),
         _number(gains["kl"]["after"]) if "kl" in gains else "–",
         share(gains["ended"]["after"]) if "ended" in gains else "–",
-        f"{ppo['updates']}" if ppo else "–",
+        "–" if ppo is None else f"{ppo.updates}",
         f"{seconds:,.0f}",
         alarms or "none",
         f"{result['stopped']}",
@@ -173,7 +173,8 @@ def _by_kind(alarms: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Each kind of alarm once, as it first sounded, with the trials in which it did."""
     kinds: dict[str, dict[str, Any]] = {}
     for alarm in sorted(alarms, key=lambda alarm: alarm["step"]):
-        kinds.setdefault(alarm["kind"], {**alarm, "trials": []})["trials"].append(alarm["trial"])
+        first = {name: alarm[name] for name in ("kind", "text", "step")}
+        kinds.setdefault(alarm["kind"], {**first, "trials": []})["trials"].append(alarm["trial"])
     for kind in kinds.values():
         trials = sorted(kind["trials"])
         kind["text"] = f"(trial{'s' * (len(trials) > 1)} {first_few(trials)}) {kind['text']}"

@@ -3,7 +3,7 @@
 from proxima.report import returns
 from proxima.report.html import Content
 from proxima.report.numbers import figure, share, with_interval
-from proxima.report.page import Page, RunData, entry
+from proxima.report.page import Page, RunData
 
 # What the scores of assess.py are called, and how they are written.
 SCORES = {
@@ -31,13 +31,13 @@ def page(run: RunData) -> Page:
 
 def _rules(run: RunData) -> dict[str, float]:
     """What fixed rules earn on the same episodes, by their names."""
-    names = entry(run.summary, "references", {})
+    names = run.summary["references"]
     baselines = run.summary["baselines"]
     return {f"the rule {name.replace('_', ' ')}": baselines[name]["iqm"] for name in names}
 
 
 def _figures(run: RunData) -> list[tuple[str, Content]]:
-    scores = entry(run.summary, "scores", {})
+    scores = run.summary["scores"]
     return [
         (words, with_interval(scores[name], write))
         for name, (words, write) in SCORES.items()

@@ -54,7 +54,7 @@ def _leaks(run: RunData) -> list[Markup]:
         lead = "This scenario shows what a leak looks like; nobody could trade like this:"
         items = ["some of its features are not known when it decides (data.leaky)"]
         boxes.append(alarm("The agent sees the future", lead, items))
-    if run.summary["trading"]["alarms"]:
+    if run.summary["details"]["alarms"]:
         lead = "Results like these come from leaks far more often than from skill:"
-        boxes.append(alarm("Too good to be true?", lead, run.summary["trading"]["alarms"]))
+        boxes.append(alarm("Too good to be true?", lead, run.summary["details"]["alarms"]))
     return boxes

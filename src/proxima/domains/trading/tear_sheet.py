@@ -40,8 +40,8 @@ class Rollouts(NamedTuple):
 
 def sentence(summary: Mapping[str, Any]) -> list[Content]:
     """What the agent makes on the test split, and what anybody else would have made."""
-    earned = summary["trading"]["aggregate"]["test"]["log_return"]
-    others = summary["trading"]["references"]["splits"]["test"]
+    earned = summary["details"]["aggregate"]["test"]["log_return"]
+    others = summary["details"]["references"]["splits"]["test"]
     parts: list[Content] = [
         "On the test split, which training never saw, the agent makes a log return after fees of ",
         tag("strong", figure(earned["iqm"])),
@@ -56,12 +56,12 @@ def sentence(summary: Mapping[str, Any]) -> list[Content]:
 
 def key_figures(summary: Mapping[str, Any]) -> list[tuple[str, Content]]:
     """The few numbers at the top, with their names."""
-    test = summary["trading"]["aggregate"]["test"]
-    chosen = summary["trading"]["chosen_trial"]
+    test = summary["details"]["aggregate"]["test"]
+    chosen = summary["details"]["chosen_trial"]
     cards: list[tuple[str, Content]] = [("Log return", with_interval(test["log_return"]))]
     for oracle, score in _scores(summary, "test", ("foresight", "model")).items():
         cards.append((f"Score, {_LOWER[oracle]}", with_interval(score)))
-    deflated = summary["trading"]["deflated_sharpe"]
+    deflated = summary["details"]["deflated_sharpe"]
     return [
         *cards,
         ("Sharpe ratio", with_interval(test["sharpe"])),
@@ -101,11 +101,11 @@ def trial_table(summary: Mapping[str, Any], median: int | None) -> Markup:
     """A row for each trial."""
     head = ["Trial", "Seed", "Log return, test", "Score", "Sharpe", "Drawdown"]
     head += ["Log return, validation", "Log return, train", "Steps"]
-    chosen = summary["trading"]["chosen_trial"]
+    chosen = summary["details"]["chosen_trial"]
     results = summary["trials"]
     mark = " (median)" if len(results) <= MOST_ROWS else ""  # a longer table names it itself
     rows = [_trial_row(result, mark if result["trial"] == median else None) for result in results]
-    earned = [result["trading"]["splits"]["test"]["agent"]["log_return"] for result in results]
+    earned = [result["details"]["splits"]["test"]["agent"]["log_return"] for result in results]
     note = (
         "Intervals are over the bars of the test split: what another such stretch might give. Trial "
         f"{chosen} is the best on the validation split, the one to choose without having seen the test."
@@ -185,12 +185,12 @@ def _percent(value: float) -> str:
 
 def _metric_table(summary: Mapping[str, Any], split: str) -> Markup:
     """The metrics of the agent and of each reference, with a note that says how to read them."""
-    known = summary["trading"]["references"]["splits"][split]
-    names = [name for name in COLUMNS if known.get(name) is not None]
+    known = summary["details"]["references"]["splits"][split]
+    names = [name for name in COLUMNS if known[name] is not None]
     sheets = [
         {"log_return": _value(known, name)} if name == "random" else known[name] for name in names
     ]
-    rows = metric_rows(summary["trading"]["aggregate"][split], sheets)
+    rows = metric_rows(summary["details"]["aggregate"][split], sheets)
     for oracle, score in _scores(summary, split, ("model", "foresight")).items():
         line: list[Content] = [f"Score, {_LOWER[oracle]}", with_interval(score)]
         rows.append(line + [""] * len(names))
@@ -201,7 +201,7 @@ def _metric_table(summary: Mapping[str, Any], split: str) -> Markup:
 
 def _scores(summary: Mapping[str, Any], split: str, oracles: Sequence[str]) -> dict[str, Any]:
     """The scores there are on a split: an oracle that cannot be had, or earns nothing, gives none."""
-    scores = summary["trading"]["score"][split]
+    scores = summary["details"]["score"][split]
     return {
         oracle: scores[oracle]
         for oracle in oracles
@@ -219,7 +219,7 @@ def _how_to_read(trials: int, random: Mapping[str, Any]) -> str:
 
 def _trial_row(result: Mapping[str, Any], mark: str | None) -> list[Content]:
     """A trial's cells; one with a mark behind its number stands out."""
-    splits = result["trading"]["splits"]
+    splits = result["details"]["splits"]
     agent = splits["test"]["agent"]
     over_bars = {"iqm": agent["log_return"]}
     over_bars |= {end: agent[f"log_return_{end}"] for end in ("low", "high")}
