@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -14,7 +16,7 @@ from tracking import BOTH, THEIR_WARNINGS, client_of, only, track, write
 
 from proxima.core.errors import ProximaError
 from proxima.track.messages import Failed, Registration
-from proxima.track.registry import export_policy, load_exported
+from proxima.track.registry import PACKAGES, export_policy, load_exported
 from proxima.track.served_policy import as_batch
 
 pytestmark = THEIR_WARNINGS
@@ -125,3 +127,10 @@ def test_observations_become_a_batch_or_are_refused_in_words():
     assert as_batch(np.zeros((5, 12)), (2, 6), "float32").shape == (5, 2, 6)
     with pytest.raises(ValueError, match=r"shape \(5, 3\)"):
         as_batch(np.zeros((5, 3)), (2,), "float32")
+
+
+def test_a_plain_install_has_what_a_registered_policy_pins():
+    """Registering reads the versions of these packages, so none may come with an extra only."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    installed = {re.split(r"[<>=]", each)[0] for each in project["dependencies"]}
+    assert set(PACKAGES) - installed == {"jaxlib"}  # which jax brings

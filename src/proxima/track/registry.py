@@ -21,8 +21,8 @@ from proxima.track.tracker import RegisteredModel
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 POLICY_FILES = ("policy.safetensors", "policy.stablehlo", "policy.json")
-# What served_policy.py needs; jax.export reads its programs with flatbuffers.
-PACKAGES = ("mlflow", "jax", "jaxlib", "flatbuffers", "numpy", "safetensors")
+# What served_policy.py needs. MLflow's pyfunc imports pandas; jax.export reads its programs with flatbuffers.
+PACKAGES = ("mlflow-skinny", "pandas", "jax", "jaxlib", "flatbuffers", "numpy", "safetensors")
 
 
 class Export(NamedTuple):
