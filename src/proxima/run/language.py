@@ -33,8 +33,8 @@ from proxima.run.clock import note, timed
 from proxima.run.files import RunFiles, create_run, read_json
 from proxima.run.recording import Callback, Display
 from proxima.run.session import Opening, open_session
+from proxima.run.signals import interruptible
 from proxima.run.stage import LanguageRun, Place, drive, finish_stage, is_done
-from proxima.run.start import interruptible
 from proxima.scenario import LanguageScenario, dump
 from proxima.train import checkpoint
 
@@ -65,15 +65,19 @@ def run_stages(
         saved=lambda: _saved(files, scenario),
         stages=stages_of(scenario),
     )
-    with open_session(opening) as session, interruptible() as interrupted:
+    with open_session(opening) as session:
         note(session.clock, "build", time.perf_counter() - began)
-        run = LanguageRun(
-            scenario, files, session.tracker, display, session.clock, info, interrupted, callback
-        )
-        results = [
-            _run_trial(run, material, trial, seed)
-            for trial, seed in enumerate(trial_seeds(scenario.seed, scenario.trials))
-        ]
+        with interruptible() as interrupted:
+            run = LanguageRun(
+                *(scenario, files, session.tracker, display, session.clock),
+                *(info, interrupted, callback),
+            )
+            results = [
+                _run_trial(run, material, trial, seed)
+                for trial, seed in enumerate(trial_seeds(scenario.seed, scenario.trials))
+            ]
+        if interrupted():  # while the last stage was finishing
+            raise KeyboardInterrupt
         return finish_run(run, results)
 
 

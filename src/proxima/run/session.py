@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 from proxima.core.seeds import trial_seeds
 from proxima.run.clock import Clock
 from proxima.run.files import RunFiles, link_latest, write_json
+from proxima.run.lock import locked
 from proxima.run.recording import Display
+from proxima.run.signals import raising
 from proxima.scenario import AnyScenario, to_mapping
 from proxima.track.telemetry import Attributes, connect_spans
 from proxima.track.tracker import RunIds, Status, Tracker, connect
@@ -36,7 +38,13 @@ class Session(NamedTuple):
 
 @contextmanager
 def open_session(opening: Opening) -> Iterator[Session]:
-    """While open, the run counts as running; an error within is noted, told and passed on."""
+    """While open, the run counts as running and is this process's alone; an error is noted and passed on."""
+    with locked(opening.files.root), raising(), _session(opening) as session:
+        yield session
+
+
+@contextmanager
+def _session(opening: Opening) -> Iterator[Session]:
     scenario, files, info, display, attributes, _, stages = opening
     info["status"] = "running"
     write_json(files.info, info)
@@ -58,6 +66,8 @@ def open_session(opening: Opening) -> Iterator[Session]:
         yield Session(tracker, Clock(dict(info.get("time", {})), spans))
     except BaseException as error:
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        # First of all: who asked us to stop may not wait for the tracker.
+        write_json(files.info, info | {"status": status})
         display.close()
         _say_how_to_go_on(opening, status)
         children = scenario.trials * max(1, len(stages))
@@ -67,7 +77,7 @@ def open_session(opening: Opening) -> Iterator[Session]:
                 "mlflow_run_id": outcome.run_id,
                 "mlflow_children": list(outcome.child_run_ids),
             }
-        write_json(files.info, info | {"status": status})
+            write_json(files.info, info | {"status": status})
         raise
     finally:
         spans.finish(status)

@@ -3,11 +3,8 @@
 create or find the run's directory → build → [restore] → train, recording once per chunk → finish
 """
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -19,6 +16,7 @@ from proxima.run.clock import note, note_chunk, timed
 from proxima.run.data import check_data, data_facts
 from proxima.run.files import RunFiles, create_run, find_run, read_json, write_json
 from proxima.run.finish import finish_run
+from proxima.run.lock import locked
 from proxima.run.profile import phases_of
 from proxima.run.recording import (
     Callback,
@@ -31,6 +29,7 @@ from proxima.run.recording import (
     silent,
 )
 from proxima.run.session import Opening, note_tracked, open_session
+from proxima.run.signals import interruptible
 from proxima.scenario import AnyScenario, LanguageScenario, Scenario, dump, from_mapping, parse
 from proxima.track.telemetry import Attributes
 from proxima.train import checkpoint
@@ -81,11 +80,22 @@ def resume_experiment(
 ) -> dict[str, Any]:
     """Go on with a run from its newest checkpoint; a finished run is returned as it is."""
     files = find_run(reference, output_directory)
+    if read_json(files.info)["status"] == "finished":
+        return _finished(files, display or silent())
+    with locked(files.root):  # from here on nobody else changes what is read
+        return _resume(files, callback, display or silent())
+
+
+def _finished(files: RunFiles, display: Display) -> dict[str, Any]:
+    display.say(f"{files.root} is finished; there is nothing to resume.")
+    return read_json(files.summary)
+
+
+def _resume(files: RunFiles, callback: Callback | None, display: Display) -> dict[str, Any]:
     info = read_json(files.info)
-    if info["status"] == "finished":
-        (display or silent()).say(f"{files.root} is finished; there is nothing to resume.")
-        return read_json(files.summary)
-    scenario, display = load_scenario(files), display or silent()
+    if info["status"] == "finished":  # by another process, just now
+        return _finished(files, display)
+    scenario = load_scenario(files)
     if isinstance(scenario, LanguageScenario):
         from proxima.run.language import run_stages
 
@@ -198,6 +208,8 @@ def _train_and_finish(
         raise KeyboardInterrupt
     if any(book.stopped == "callback" for book in progress.books):
         save_states(run, states, progress)
+    if interrupted():  # during the last chunk
+        raise KeyboardInterrupt
     times: dict[str, Any] = {
         "compile_seconds": started - compiling,
         "training_seconds": training_seconds(),
@@ -212,29 +224,6 @@ def _note_progress(run: Run, info: dict[str, Any], seconds: float) -> None:
     note_tracked(info, run.tracker)
     info |= {"training_seconds": seconds, "time": dict(run.clock.seconds)}
     write_json(run.files.info, info)
-
-
-@contextmanager
-def interruptible() -> Iterator[Callable[[], bool]]:
-    """While open, the first Ctrl-C is remembered for the loop to see; a second one ends at once."""
-    asked = threading.Event()
-
-    def remember(_signal: int, _frame: Any) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, remember)
-    try:
-        yield asked.is_set
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 __all__ = ["ProximaError", "resume_experiment", "run_multiple_experiments", "run_single_experiment"]
