@@ -53,7 +53,8 @@ def raising() -> Iterator[None]:
         if not issubclass(dropped.exc_type, KeyboardInterrupt):
             before(dropped)
             return
-        timer = threading.Timer(AGAIN_SECONDS, signal.raise_signal, [last])
+        main = threading.get_ident()  # a signal to another thread would not wake it
+        timer = threading.Timer(AGAIN_SECONDS, lambda: signal.pthread_kill(main, last))
         timer.daemon = True
         timer.start()
 
