@@ -290,10 +290,17 @@ def test_a_plot_that_cannot_be_written_is_told_in_words(runs, main, workdir):
 
 
 def test_the_dashboard_listens_on_this_machine_only(workdir):
-    words = dashboard.command(None, 5123)
+    words = dashboard.command(5123)
     assert words[words.index("--host") + 1] == "127.0.0.1"
     assert words[words.index("--port") + 1] == "5123"
-    assert words[words.index("--backend-store-uri") + 1] == f"sqlite:///{workdir / 'mlflow.db'}"
+    store = dashboard.environment(None)["MLFLOW_BACKEND_STORE_URI"]
+    assert store == f"sqlite:///{workdir / 'mlflow.db'}"
+
+
+def test_the_dashboards_command_line_shows_no_password(workdir):
+    uri = "postgresql://me:secret@host/db"
+    assert "secret" not in " ".join(dashboard.command(5123))
+    assert dashboard.environment(uri)["MLFLOW_BACKEND_STORE_URI"] == uri
 
 
 def listeners(port: int) -> set[str]:

@@ -22,9 +22,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_stopped_while_training_a_run_goes_on_from_there(workdir, whole, number):
-    stopped = stop_at_row(
-        CASE.command(), workdir, f"{LATEST}/trial_0/metrics.jsonl", 20, number
-    )
+    stopped = stop_at_row(CASE.command(), workdir, f"{LATEST}/trial_0/metrics.jsonl", 20, number)
     assert stopped.code == 130, stopped
     assert "proxima resume" in stopped.out and "Traceback" not in stopped.err
     finish(workdir, whole)

@@ -9,7 +9,7 @@ from proxima.build import Built
 from proxima.core.types import TrainState
 from proxima.run.clock import Clock
 from proxima.run.files import RunFiles, append_row, keep_rows_until
-from proxima.scenario import Scenario, to_mapping
+from proxima.scenario import Scenario, to_stored
 from proxima.track.tracker import Tracker
 from proxima.train import checkpoint
 from proxima.train.compiled.chunk import Layout
@@ -106,7 +106,7 @@ def save_states(
             step,
             lanes[trial],
             {
-                "scenario": to_mapping(run.scenario),
+                "scenario": to_stored(run.scenario),
                 "trial": trial,
                 "layout": run.built.layout._asdict(),
                 "loop": {

@@ -12,7 +12,7 @@ from proxima.run.files import RunFiles, link_latest, write_json
 from proxima.run.lock import locked
 from proxima.run.recording import Display
 from proxima.run.signals import raising
-from proxima.scenario import AnyScenario, to_mapping
+from proxima.scenario import AnyScenario, to_stored
 from proxima.track.telemetry import Attributes, connect_spans
 from proxima.track.tracker import RunIds, Status, Tracker, connect
 
@@ -53,7 +53,7 @@ def _session(opening: Opening) -> Iterator[Session]:
         scenario.tracking,
         scenario.name,
         files.run_id,
-        to_mapping(scenario),
+        to_stored(scenario),
         trial_seeds(scenario.seed, scenario.trials),
         stages=stages,
         resume_from=_tracked_before(info),

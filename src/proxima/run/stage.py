@@ -23,7 +23,7 @@ from proxima.run.files import (
 )
 from proxima.run.recording import Callback, Display, StageView
 from proxima.run.session import note_tracked
-from proxima.scenario import LanguageScenario, to_mapping
+from proxima.scenario import LanguageScenario, to_stored
 from proxima.track.tracker import Tracker
 from proxima.train import checkpoint
 from proxima.train.memory import memory_metrics
@@ -169,7 +169,7 @@ def _record(place: Place, now: StageReport) -> None:
 def _save(place: Place, updates: int, state: PyTree) -> None:
     scenario = place.run.scenario
     manifest = {
-        "scenario": to_mapping(scenario),
+        "scenario": to_stored(scenario),
         "trial": place.trial,
         "stage": place.stage,
         "loop": {"updates": updates},

@@ -11,6 +11,7 @@ from proxima.scenario.read import (
     parse,
     shipped,
     to_mapping,
+    to_stored,
     with_environment,
 )
 from proxima.scenario.tree import Scenario
@@ -27,5 +28,6 @@ __all__ = [
     "parse",
     "shipped",
     "to_mapping",
+    "to_stored",
     "with_environment",
 ]

@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from proxima.core.addresses import masked_tree
 from proxima.core.errors import ProximaError
 from proxima.domains.language.checks import LANGUAGE_CHECKS
 from proxima.domains.language.scenario import DOMAIN, LanguageScenario
@@ -68,9 +69,14 @@ def to_mapping(scenario: AnyScenario) -> dict[str, Any]:
     return _plain(asdict(scenario), "scenario", ())
 
 
+def to_stored(scenario: AnyScenario) -> dict[str, Any]:
+    """What files, trackers and pages may hold of a scenario: all of it but passwords in addresses."""
+    return masked_tree(to_mapping(scenario))
+
+
 def dump(scenario: AnyScenario) -> str:
-    """YAML from which `parse` and `from_mapping` make an equal scenario."""
-    return write_yaml(to_mapping(scenario))
+    """YAML from which `parse` and `from_mapping` make an equal scenario, but for masked passwords."""
+    return write_yaml(to_stored(scenario))
 
 
 def json_schema() -> dict[str, Any]:

@@ -51,7 +51,9 @@ class Group(NamedTuple):
 
 def main() -> None:
     """Serves until the socket closes."""
-    for number in signal.Signals:  # sent to all processes of a run, they are the trainer's to answer
+    for (
+        number
+    ) in signal.Signals:  # sent to all processes of a run, they are the trainer's to answer
         if number.name in ("SIGINT", "SIGTERM", "SIGHUP"):
             signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_follow_parent, args=(os.getppid(),), daemon=True).start()
