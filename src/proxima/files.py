@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, also after a power cut."""
 
 import os
 from collections.abc import Iterator
@@ -15,7 +15,9 @@ def replacing(path: Path, what: str = "") -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
+        flush(temporary)
         os.replace(temporary, path)
+        flush(path.parent)
     except OSError as failure:
         wanted = f"the {what} there" if what else "there"
         reason = failure.strerror or failure
@@ -23,3 +25,12 @@ def replacing(path: Path, what: str = "") -> Iterator[Path]:
     finally:
         with suppress(OSError):  # where it could not be made, it cannot be removed either
             temporary.unlink(missing_ok=True)
+
+
+def flush(path: Path) -> None:
+    """A file's content, or a directory's entries, are on the disk: a power cut cannot undo them."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

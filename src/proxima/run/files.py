@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from proxima.core.errors import ProximaError
+from proxima.files import replacing
 
 
 class RunFiles(NamedTuple):
@@ -86,12 +87,13 @@ def replace_link(link: Path, target: Path) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """Write whole or not at all; a number that is not finite becomes null, as JSON has no such thing."""
-    fresh = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        fresh.write_text(json.dumps(_plain(content), indent=2, allow_nan=False) + "\n")
-        os.replace(fresh, path)
-    except OSError as error:
-        raise ProximaError(f"{path}: cannot write ({error.strerror})") from error
+    write_text(path, json.dumps(_plain(content), indent=2, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write whole or not at all."""
+    with replacing(path) as fresh:
+        fresh.write_text(text)
 
 
 def _plain(content: Any) -> Any:
@@ -138,9 +140,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 def keep_rows_until(path: Path, step: int) -> None:
     """Drop what was recorded after `step`: a resumed run records it again."""
     rows = [row for row in read_rows(path) if row["step"] <= step]
-    fresh = path.with_suffix(".tmp")
-    fresh.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    os.replace(fresh, path)
+    write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def find_run(reference: str, output_directory: str = "logs") -> RunFiles:

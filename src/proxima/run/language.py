@@ -30,7 +30,7 @@ from proxima.domains.language.parts import (
 )
 from proxima.domains.language.scenario import stages_of
 from proxima.run.clock import note, timed
-from proxima.run.files import RunFiles, create_run, read_json
+from proxima.run.files import RunFiles, create_run, read_json, write_text
 from proxima.run.recording import Callback, Display
 from proxima.run.session import Opening, open_session
 from proxima.run.signals import interruptible
@@ -51,7 +51,7 @@ def run_stages(
     material = prepare(scenario)  # first: a scenario that cannot be run leaves no run behind
     if files is None:
         files = create_run(scenario.output_directory, scenario.name, scenario.trials)
-        files.scenario.write_text(dump(scenario))
+        write_text(files.scenario, dump(scenario))
         info = new_info(scenario, material.texts, files.run_id)
     else:
         info = read_json(files.info)

@@ -14,7 +14,7 @@ from proxima.core.errors import ProximaError
 from proxima.core.seeds import trial_seeds
 from proxima.run.clock import note, note_chunk, timed
 from proxima.run.data import check_data, data_facts
-from proxima.run.files import RunFiles, create_run, find_run, read_json, write_json
+from proxima.run.files import RunFiles, create_run, find_run, read_json, write_json, write_text
 from proxima.run.finish import finish_run
 from proxima.run.lock import locked
 from proxima.run.profile import phases_of
@@ -55,7 +55,7 @@ def run_multiple_experiments(
         return run_stages(scenario, None, callback, display or silent())
     start = _start(scenario)  # first: a scenario that cannot be built leaves no run behind
     files = create_run(scenario.output_directory, scenario.name, scenario.trials)
-    files.scenario.write_text(dump(scenario))
+    write_text(files.scenario, dump(scenario))
     return _run(start, files, callback, display or silent())
 
 
