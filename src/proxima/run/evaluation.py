@@ -65,7 +65,7 @@ def find_checkpoint(reference: str, output_directory: str) -> Path:
 
     Of a run it is its first trial's, the one that the run itself was judged by.
     """
-    path = Path(reference)
+    path = Path(reference).expanduser()
     inside = (path / "manifest.json", path / "checkpoints" / "last", path / "last")
     if any(each.exists() for each in inside):
         return checkpoint.resolve(path)

@@ -4,6 +4,7 @@
 <output>/<name>/{latest, summary.json, trial_0, …}    links into the newest one
 """
 
+import difflib
 import json
 import os
 import secrets
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from proxima.core.errors import ProximaError
+from proxima.core.paths import expand_home
 from proxima.files import replacing
 
 
@@ -52,7 +54,7 @@ class RunFiles(NamedTuple):
 def create_run(output_directory: str, name: str, trials: int) -> RunFiles:
     """A new run's directory with one for each trial, and the links to it."""
     run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-    files = RunFiles(Path(output_directory) / name / "runs" / run_id)
+    files = RunFiles(Path(expand_home(output_directory)) / name / "runs" / run_id)
     try:
         for index in range(trials):
             (files.trial(index) / "plots").mkdir(parents=True)
@@ -144,27 +146,49 @@ def keep_rows_until(path: Path, step: int) -> None:
 
 
 def find_run(reference: str, output_directory: str = "logs") -> RunFiles:
-    """The run meant by an experiment's name (its latest run), a run id, or a path to either."""
-    output = Path(output_directory)
-    candidates = [Path(reference), output / reference]
-    for candidate in candidates:
+    """The run meant by an experiment's name (its latest run), a run id, an MLflow run's id, or a path."""
+    reference, output = expand_home(reference), Path(expand_home(output_directory))
+    for candidate in (Path(reference), output / reference):
         if (candidate / "run.json").is_file():
             return RunFiles(candidate.resolve())
-        if (candidate / "latest" / "run.json").is_file():
+        if (candidate / "latest").is_dir():
             return RunFiles((candidate / "latest").resolve())
-        if candidate.parent.joinpath("run.json").is_file():  # a trial's directory
+        if candidate.is_dir() and (candidate.parent / "run.json").is_file():  # a trial's directory
             return RunFiles(candidate.parent.resolve())
-    matches = sorted(output.glob(f"*/runs/{reference}/run.json"))
-    matches += [path for path in output.glob("*/runs/*/run.json") if _mlflow_id(path) == reference]
+    runs = sorted(output.glob("*/runs/*/"))
+    matches = [run for run in runs if run.name == reference]
+    matches += [run for run in runs if _mlflow_id(run / "run.json") == reference]
     if matches:
-        return RunFiles(matches[0].parent.resolve())
-    known = sorted(path.parent.name for path in output.glob("*/latest"))
-    hint = f"there are: {', '.join(known)}" if known else f"there are no runs in {output}/ yet"
+        return RunFiles(matches[0].resolve())
+    experiments = sorted({run.parent.parent.name for run in runs})
+    hint = _near(reference, experiments, [run.name for run in runs], output)
     raise ProximaError(f"{reference}: no experiment, run or run directory of that name; {hint}")
 
 
+def read_info(files: RunFiles) -> dict[str, Any]:
+    """What run.json holds, or an error that names it."""
+    info = read_json(files.info)
+    if not isinstance(info, dict) or "status" not in info:
+        raise ProximaError(
+            f"{files.info}: is damaged, it says nothing of a run; start a new one, or put it back"
+        )
+    return info
+
+
+def _near(reference: str, experiments: list[str], run_ids: list[str], output: Path) -> str:
+    """What may have been meant."""
+    near = difflib.get_close_matches(Path(reference).name, [*experiments, *run_ids])
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    if experiments:
+        return f"there are: {', '.join(experiments)}"
+    return f"there are no runs in {output}/ yet"
+
+
 def _mlflow_id(path: Path) -> str | None:
+    """The MLflow run that a run.json names; None also where it cannot be read: it may be another run's."""
     try:
-        return json.loads(path.read_text()).get("mlflow_run_id")
-    except ValueError:
+        info = json.loads(path.read_text())
+    except (OSError, ValueError):
         return None
+    return info.get("mlflow_run_id") if isinstance(info, dict) else None

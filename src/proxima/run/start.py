@@ -14,7 +14,15 @@ from proxima.core.errors import ProximaError
 from proxima.core.seeds import trial_seeds
 from proxima.run.clock import note, note_chunk, timed
 from proxima.run.data import check_data, data_facts
-from proxima.run.files import RunFiles, create_run, find_run, read_json, write_json, write_text
+from proxima.run.files import (
+    RunFiles,
+    create_run,
+    find_run,
+    read_info,
+    read_json,
+    write_json,
+    write_text,
+)
 from proxima.run.finish import finish_run
 from proxima.run.lock import locked
 from proxima.run.profile import phases_of
@@ -80,7 +88,7 @@ def resume_experiment(
 ) -> dict[str, Any]:
     """Go on with a run from its newest checkpoint; a finished run is returned as it is."""
     files = find_run(reference, output_directory)
-    if read_json(files.info)["status"] == "finished":
+    if read_info(files)["status"] == "finished":
         return _finished(files, display or silent())
     with locked(files.root):  # from here on nobody else changes what is read
         return _resume(files, callback, display or silent())
@@ -92,7 +100,7 @@ def _finished(files: RunFiles, display: Display) -> dict[str, Any]:
 
 
 def _resume(files: RunFiles, callback: Callback | None, display: Display) -> dict[str, Any]:
-    info = read_json(files.info)
+    info = read_info(files)
     if info["status"] == "finished":  # by another process, just now
         return _finished(files, display)
     scenario = load_scenario(files)

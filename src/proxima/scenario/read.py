@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from proxima.core.addresses import masked_tree
 from proxima.core.errors import ProximaError
+from proxima.core.paths import expand_home
 from proxima.domains.language.checks import LANGUAGE_CHECKS
 from proxima.domains.language.scenario import DOMAIN, LanguageScenario
 from proxima.scenario.checks import FIELD_CHECKS
@@ -38,6 +39,7 @@ from proxima.yaml import read_yaml, shown, write_yaml
 Overrides = Mapping[str, Any] | Sequence[str]
 AnyScenario = Scenario | LanguageScenario
 _FREE = set(free_mappings())
+PATH_KEYS = {"path", "output_directory", "uri"}  # of settings, in whichever section
 
 
 def load(name_or_path: str | os.PathLike[str], overrides: Overrides | None = None) -> AnyScenario:
@@ -127,7 +129,7 @@ def _locate(name_or_path: str | os.PathLike[str]) -> tuple[Path, str]:
     text = os.fspath(name_or_path)
     is_name = isinstance(name_or_path, str) and "/" not in text
     if not is_name or text.endswith((".yaml", ".yml")):
-        return Path(text), text
+        return Path(expand_home(text)), text
     known = shipped()
     if text in known:
         return known[text], known[text].name
@@ -189,6 +191,7 @@ def _resolve(
     _restart_sections(merged, changes)
     for path, value in changes:
         _assign(merged, path, _plain(value, "--set", path))
+    _expand_homes(merged)
     name_choices(merged)
     scenario, found = _validate(merged)
     if scenario is not None:
@@ -200,6 +203,15 @@ def _resolve(
             lines.append(f"{'--set' if changed else source}: {dotted(paths[0])}: {text}")
         raise ProximaError("\n".join(lines))
     return scenario
+
+
+def _expand_homes(merged: dict[str, Any]) -> None:
+    """Replace the leading `~` of every setting that is a path."""
+    for key, value in merged.items():
+        if isinstance(value, dict):
+            _expand_homes(value)
+        elif key in PATH_KEYS and isinstance(value, str):
+            merged[key] = expand_home(value)
 
 
 def _sections_of(domain: Any) -> set[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from proxima.core.addresses import is_masked, masked, without_secrets
 from proxima.core.errors import ProximaError
+from proxima.core.paths import expand_home
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 CREDENTIALS = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")  # MLflow's own
@@ -30,7 +31,7 @@ def resolve_uri(configured: str | None) -> str:
     given = os.environ.get("MLFLOW_TRACKING_URI")
     if configured is not None and is_masked(configured):
         configured = given or _without_user(configured)
-    uri = configured or given or DEFAULT_URI
+    uri = expand_home(configured or given or DEFAULT_URI)
     path = uri.removeprefix("sqlite:///")
     if path == uri or path == ":memory:":
         return uri
