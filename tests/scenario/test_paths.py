@@ -27,7 +27,9 @@ def test_home_in_settings_and_in_the_files_own_name(home):
 
 
 def test_home_in_the_paths_of_every_domain(home):
-    assert load("sine_wave", ["data.path=~/p.csv", "data.pattern=null"]).data.path == f"{home}/p.csv"
+    assert (
+        load("sine_wave", ["data.path=~/p.csv", "data.pattern=null"]).data.path == f"{home}/p.csv"
+    )
     language = load(
         "movie_critic",
         {"data.source": "file", "data.path": "~/t.csv", "model.path": "~/m", "reward.path": "~/r"}

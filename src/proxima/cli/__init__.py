@@ -1,5 +1,6 @@
 """The command line: parse, call, print. Heavy imports wait until a command needs them."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -357,6 +358,7 @@ def schema() -> None:
 
 def main() -> Any:
     """Run the command line; a user's mistake is a message and exit 1, Ctrl-C is exit 130."""
+    _open_standard_streams()
     try:
         app()  # leaves by itself at the end, after wrong usage (2) and after Ctrl-C (130)
     except KeyboardInterrupt:
@@ -367,16 +369,26 @@ def main() -> Any:
         sys.exit(_explain(error))
 
 
+def _open_standard_streams() -> None:
+    """Standard streams that were closed become /dev/null, before some file of a run gets their number."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+
+
 def _explain(error: Exception) -> int:
     """Say an error in words and return the exit code."""
+    from proxima.cli.terminal import Output
     from proxima.core.errors import ProximaError
 
+    stderr = Output(sys.stderr, waits=True)
     if isinstance(error, ProximaError):
-        print(f"Error: {error}", file=sys.stderr)
+        stderr.write(f"Error: {error}\n")
         return 1
-    print(
+    stderr.write(
         f"Error: {type(error).__name__}: {error}\nThis is not a mistake of yours that we recognise; "
-        "run the command again with --debug to see where it comes from.",
-        file=sys.stderr,
+        "run the command again with --debug to see where it comes from.\n"
     )
     return 1

@@ -3,11 +3,11 @@
 import math
 from typing import Any
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from proxima.cli.terminal import Progress, open_screen
 from proxima.run.recording import Display, StageView
 from proxima.scenario import AnyScenario, LanguageScenario, Scenario
 from proxima.train.loop import ChunkReport
@@ -21,46 +21,25 @@ STATES = {
 }
 
 
+PREPARING = "Preparing: building and compiling the program…"
+
+
 def live_display(console: Console, scenario: AnyScenario) -> Display:
     """A progress line with steps, speed, return and time left, and the state of each trial or stage."""
-    live = Live(
-        Text("Preparing: building and compiling the program…", style="dim"),
-        console=console,
-        transient=True,
-        refresh_per_second=8,
-        redirect_stdout=False,
-        redirect_stderr=False,
-    )
-    interactive = console.is_terminal
-    said: dict[Any, float] = {"fraction": -1.0}
-    if interactive:
-        live.start()
-
-    def say(text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True)
+    screen = open_screen(console, PREPARING)
 
     def chunk(report: ChunkReport, seconds: float) -> None:
         assert not isinstance(scenario, LanguageScenario)
+        fraction, ended = done_fraction(report, scenario), not report.progress.active.any()
         line = progress_line(report, seconds, scenario)
-        if interactive:
-            live.update(Group(line, trial_states(report)))
-            return
-        fraction = done_fraction(report, scenario)  # a log file gets a line per tenth
-        if fraction >= said["fraction"] + 0.1 or not report.progress.active.any():
-            said["fraction"] = fraction
-            console.print(line, soft_wrap=True)
+        screen.show(Progress("run", fraction, ended, line, trial_states(report)))
 
     def stage(view: StageView, seconds: float) -> None:
+        fraction = view.done / view.updates
         line = stage_line(view, seconds, scenario)
-        if interactive:
-            live.update(line)
-            return
-        place, fraction = (view.trial, view.stage), view.done / view.updates
-        if fraction >= said.get(place, -1.0) + 0.1 or fraction == 1:
-            said[place] = fraction
-            console.print(line, soft_wrap=True)
+        screen.show(Progress((view.trial, view.stage), fraction, fraction == 1, line))
 
-    return Display(say, chunk, live.stop, stage)
+    return Display(screen.say, chunk, screen.close, stage)
 
 
 # The figures of a stage that a person wants to see while it runs, by what they are called there.
@@ -155,18 +134,21 @@ def shown(value: float) -> str:
 def print_summary(console: Console, summary: dict[str, Any]) -> None:
     """The table of trials, the interval over them, what was registered, and where everything is."""
     console.print(trials_table(summary))
-    console.print(interval_line(summary), soft_wrap=True, highlight=False)
+    console.print(interval_line(summary), soft_wrap=True)
     if "time" in summary:  # runs of an older version did not note it
-        console.print(time_line(summary), soft_wrap=True, highlight=False, style="dim")
+        console.print(time_line(summary), soft_wrap=True, style="dim")
     for model in summary.get("registered", []):
         console.print(
-            f"Registered [bold]{model['name']}[/] version {model['version']}:  "
-            f"mlflow.pyfunc.load_model({model['uri']!r})",
-            highlight=False,
+            Text.assemble(
+                "Registered ",
+                (str(model["name"]), "bold"),
+                f" version {model['version']}:  mlflow.pyfunc.load_model({model['uri']!r})",
+            ),
             soft_wrap=True,
         )
     if summary.get("tracking_error"):
-        console.print(f"[yellow]Tracking failed:[/] {summary['tracking_error']}", soft_wrap=True)
+        words = Text.assemble(("Tracking failed: ", "yellow"), summary["tracking_error"])
+        console.print(words, soft_wrap=True)
     console.print(f"Results, plots and checkpoints:  {summary['paths']['run']}", soft_wrap=True)
     console.print(f"The report, one page:            {summary['paths']['report']}", soft_wrap=True)
     if summary.get("mlflow_run_id"):

@@ -3,8 +3,10 @@
 import json as json_module
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+from proxima.cli.terminal import plain_console
 
 INNER = ("env", "act", "search")  # the parts of a rollout
 
@@ -24,11 +26,13 @@ def run_profile(scenario: str, trials: int | None, settings: list[str], json: bo
     if json:
         print(json_module.dumps(found, indent=2))
         return
-    console = Console()
+    console = plain_console()
     console.print(
-        f"[bold]{found['scenario']}[/] · {found['algorithm']}, {found['trials']} trial(s), "
-        f"{found['steps_per_update']:,} steps per update",
-        highlight=False,
+        Text.assemble(
+            (found["scenario"], "bold"),
+            f" · {found['algorithm']}, {found['trials']} trial(s), "
+            f"{found['steps_per_update']:,} steps per update",
+        ),
         soft_wrap=True,
     )
     console.print(phase_table(found))
@@ -39,7 +43,7 @@ def run_profile(scenario: str, trials: int | None, settings: list[str], json: bo
         f"Memory: {memory['memory/rss_mb']:,.0f} MB, at most {memory['memory/peak_mb']:,.0f} MB; arrays "
         f"on devices {memory['memory/arrays_mb']:,.1f} MB.",
     ):
-        console.print(line, highlight=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
 
 
 def phase_table(found: dict[str, Any]) -> Table:

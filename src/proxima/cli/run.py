@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
+from proxima.cli.terminal import run_console
 from proxima.core.errors import ProximaError
 
 
@@ -33,13 +34,13 @@ def run_experiment(
     from proxima.cli.console import live_display, print_summary
     from proxima.run.start import run_multiple_experiments
 
-    console = Console(stderr=json)
+    console = run_console(stderr=json)
     if generate_data:
         from proxima.run.data import generate_for
 
         written = generate_for(loaded)
         what = "Prices" if written.parent.name == "synthetic" else "Texts"
-        console.print(f"{what} written to {written}", highlight=False, soft_wrap=True)
+        console.print(f"{what} written to {written}", soft_wrap=True)
     display = live_display(console, loaded)
     try:
         summary = run_multiple_experiments(loaded, display=display)
@@ -55,7 +56,7 @@ def run_resume(reference: str, output: str, json: bool) -> None:
     from proxima.run.start import load_scenario, resume_experiment
 
     files = find_run(reference, output)
-    console = Console(stderr=json)
+    console = run_console(stderr=json)
     display = live_display(console, load_scenario(files))
     try:
         summary = resume_experiment(str(files.root), display=display)
@@ -70,30 +71,27 @@ def run_evaluation(
     """The `evaluate` command."""
     from proxima.run.evaluation import evaluate_reference
 
-    console = Console(stderr=json)
+    console = run_console(stderr=json)
     result = evaluate_reference(reference, episodes, film, output)
     if json:
         print(json_module.dumps(result, indent=2))
         return
-    console.print(
-        f"{result['checkpoint']}  (step {result['step']:,})", highlight=False, soft_wrap=True
-    )
+    console.print(f"{result['checkpoint']}  (step {result['step']:,})", soft_wrap=True)
     for name, label in (("evaluation", "greedy "), ("sampled", "sampled"), ("random", "random ")):
         row = result[name]
         console.print(
             f"{label}  return {row['return_mean']:9.2f} ± {row['return_std']:.2f}"
             f"  (min {row['return_min']:.1f}, max {row['return_max']:.1f})"
             f"  length {row['length_mean']:.1f}  over {row['episodes']} episodes",
-            highlight=False,
             soft_wrap=True,
         )
     if film is not None:
-        console.print(f"Film: {film}", highlight=False, soft_wrap=True)
+        console.print(f"Film: {film}", soft_wrap=True)
 
 
 def _show(console: Console, summary: dict[str, Any], json: bool, print_summary: Any) -> None:
     if json:
-        print(json_module.dumps(summary, indent=2))
+        run_console().file.write(json_module.dumps(summary, indent=2) + "\n")
     elif summary.get("domain") == "language":
         from proxima.domains.language.summary import print_language_summary
 

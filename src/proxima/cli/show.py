@@ -4,19 +4,20 @@ import json as json_module
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
+
+from proxima.cli.terminal import plain_console
 
 
 def show_scenarios(name: str | None) -> None:
     """The `scenarios` command."""
     from proxima.scenario import dump, load, shipped
 
-    console = Console()
+    console = plain_console()
     if name is not None:
         scenario = load(name)
         console.print(f"# {scenario.description}\n# every setting, defaults included", style="dim")
-        console.print(dump(scenario), markup=False, highlight=False, end="", soft_wrap=True)
+        console.print(dump(scenario), end="", soft_wrap=True)
         return
 
     table = Table()
@@ -56,14 +57,14 @@ def show_comparison(references: list[str], plot: Path, output: str, json: bool) 
     if json:
         print(json_module.dumps({"runs": rows, "improvements": improvements}, indent=2))
         return
-    console = Console()
+    console = plain_console()
     table = Table("run", "trials", "IQM", "95 % interval", "steps", "steps/s", "converged")
     for row in rows:
         table.add_row(*_cells(row))
     console.print(table)
     for each in improvements:
-        console.print(each["text"], highlight=False, soft_wrap=True)
-    console.print(f"Plot: {plot}", highlight=False, soft_wrap=True)
+        console.print(each["text"], soft_wrap=True)
+    console.print(f"Plot: {plot}", soft_wrap=True)
 
 
 def show_report(reference: str, out: Path | None, output: str) -> None:
@@ -71,7 +72,7 @@ def show_report(reference: str, out: Path | None, output: str) -> None:
     from proxima.run.report import report_reference
 
     path = report_reference(reference, out, output)
-    Console().print(f"Report: {path}", markup=False, highlight=False, soft_wrap=True)
+    plain_console().print(f"Report: {path}", soft_wrap=True)
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

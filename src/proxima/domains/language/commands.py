@@ -26,7 +26,7 @@ class Wish(NamedTuple):
 
 def run_chat(reference: str, wish: Wish, seed: int, output: str) -> None:
     """The `chat` command: one reply for each line, until the lines end."""
-    console = Console(highlight=False)
+    console = Console(markup=False, emoji=False, highlight=False)
     speaker = talk.load(_wished(talk.find_model(reference, output, wish.trial), wish))
     what = "It answers you." if speaker.chats else "It goes on with what you write."
     _write(console, f"{speaker.name}. {what} {HELP}", style="dim")
@@ -66,7 +66,7 @@ def run_generate(
     if json:
         print(json_module.dumps(_plain(now.name, prompt, said, seed), indent=2, ensure_ascii=False))
         return
-    console = Console(highlight=False)
+    console = Console(markup=False, emoji=False, highlight=False)
     for name, texts in said.items():
         if before:
             _write(console, name.capitalize(), style="bold")
@@ -77,7 +77,7 @@ def run_generate(
 def run_import(source: str, to: Path) -> None:
     """The `model import` command."""
     folder = talk.import_model(source, to)
-    console = Console(highlight=False)
+    console = Console(markup=False, emoji=False, highlight=False)
     _write(console, f"Model: {folder}")
     _write(console, f"Talk to it:  proxima chat {folder}", style="dim")
 
@@ -86,7 +86,7 @@ def run_export(reference: str, to: Path, adapter: bool, trial: int | None, outpu
     """The `model export` command."""
     source = talk.export_model(reference, to, adapter, output, trial)
     what = "Adapter (PEFT)" if adapter else "Model (Hugging Face)"
-    _write(Console(highlight=False), f"{what}: {to}, from {source}")
+    _write(Console(markup=False, emoji=False, highlight=False), f"{what}: {to}, from {source}")
 
 
 def printable(text: str) -> str:
@@ -155,4 +155,4 @@ def _plain(name: str, prompt: str, said: dict[str, list[talk.Said]], seed: int) 
 
 
 def _write(console: Console, text: str, style: str | None = None) -> None:
-    console.print(printable(text), markup=False, highlight=False, soft_wrap=True, style=style)
+    console.print(printable(text), soft_wrap=True, style=style)

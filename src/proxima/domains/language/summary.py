@@ -4,6 +4,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 # Figures of the stages, by what a person calls them, and how they are written.
 ROWS = {
@@ -37,9 +38,10 @@ def print_language_summary(console: Console, summary: dict[str, Any]) -> None:
     for alarm in summary["alarms"]:
         trial = f"trial {alarm['trial']}, " if trials > 1 else ""
         console.print(
-            f"[red]Alarm[/] ({trial}since update {alarm['step']}): {alarm['text']}",
+            Text.assemble(
+                ("Alarm", "red"), f" ({trial}since update {alarm['step']}): {alarm['text']}"
+            ),
             soft_wrap=True,
-            highlight=False,
         )
     spent = summary["time"]
     stages = summary["trials"][0]["stages"]
@@ -48,11 +50,11 @@ def print_language_summary(console: Console, summary: dict[str, Any]) -> None:
         f"{spent['total']:.0f} s in all; training of trial 0: {parts} s; "
         f"memory at most {summary['memory_peak_mb']:,.0f} MB",
         style="dim",
-        highlight=False,
         soft_wrap=True,
     )
     if summary.get("tracking_error"):
-        console.print(f"[yellow]Tracking failed:[/] {summary['tracking_error']}", soft_wrap=True)
+        failed = Text.assemble(("Tracking failed: ", "yellow"), summary["tracking_error"])
+        console.print(failed, soft_wrap=True)
     paths = summary["paths"]
     lines = {"Results, plots and checkpoints": paths["run"]}
     if "ppo" in stages:
@@ -62,7 +64,7 @@ def print_language_summary(console: Console, summary: dict[str, Any]) -> None:
     if summary.get("mlflow_run_id"):
         lines["Look at it in the browser"] = "proxima dashboard"
     for words, where in lines.items():
-        console.print(f"{words + ':':<33}{where}", highlight=False, soft_wrap=True)
+        console.print(f"{words + ':':<33}{where}", soft_wrap=True)
 
 
 def _cells(figure: dict[str, Any], form: str) -> tuple[str, str, str]:

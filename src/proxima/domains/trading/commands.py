@@ -6,8 +6,11 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from proxima.core.errors import ProximaError
+
+PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}  # names are no markup
 
 
 def run_generate(
@@ -39,7 +42,7 @@ def run_generate(
     if json:
         print(json_module.dumps({"path": str(path)}))
     else:
-        Console().print(f"Wrote {path}", highlight=False, soft_wrap=True)
+        Console(**PLAIN).print(f"Wrote {path}", soft_wrap=True)
 
 
 def run_peek(reference: str, plot: Path | None, json: bool) -> None:
@@ -50,17 +53,18 @@ def run_peek(reference: str, plot: Path | None, json: bool) -> None:
     if json:
         print(json_module.dumps(summary, indent=2))
         return
-    console = Console()
+    console = Console(**PLAIN)
+    console.print(summary["source"], style="bold", soft_wrap=True)
     for line in _overview(summary):
-        console.print(line, highlight=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
     if summary["problem"] is not None:
-        console.print("[yellow]Cannot be prepared as configured:[/]", soft_wrap=True)
-        console.print(summary["problem"], markup=False, highlight=False, soft_wrap=True)
+        console.print("Cannot be prepared as configured:", style="yellow", soft_wrap=True)
+        console.print(summary["problem"], soft_wrap=True)
     else:
         console.print(_split_table(summary))
         console.print(_feature_table(summary))
     if plot is not None:
-        console.print(f"Plot: {plot}", highlight=False, soft_wrap=True)
+        console.print(f"Plot: {plot}", soft_wrap=True)
 
 
 def _read_settings(settings: list[str]) -> dict[str, Any]:
@@ -88,10 +92,10 @@ def _show_patterns(patterns: list[dict[str, Any]], json: bool) -> None:
     if json:
         print(json_module.dumps(patterns, indent=2))
         return
-    console = Console()
+    console = Console(**PLAIN)
     table = Table("pattern", "setting", "default", "what it is")
     for pattern in patterns:
-        table.add_row(f"[bold]{pattern['pattern']}[/]", "", "", pattern["description"])
+        table.add_row(Text(pattern["pattern"], "bold"), "", "", pattern["description"])
         for param in pattern["params"]:
             table.add_row("", param["name"], str(param["default"]), param["meaning"])
         table.add_section()
@@ -99,13 +103,12 @@ def _show_patterns(patterns: list[dict[str, Any]], json: bool) -> None:
     console.print(
         "Make one:  proxima generate-data --pattern NAME --set rows=5000 --set seed=0 --set SETTING=VALUE",
         soft_wrap=True,
-        highlight=False,
     )
 
 
 def _overview(summary: dict[str, Any]) -> list[str]:
     made, spacing, close = summary["made"], summary["spacing"], summary["close"]
-    lines = [f"[bold]{summary['source']}[/]"]
+    lines = []
     if made is not None:
         params = ", ".join(f"{key} {value}" for key, value in made["params"].items())
         lines.append(f"made        {made['pattern']} with seed {made['seed']}: {params}")
