@@ -7,7 +7,8 @@ import pytest
 from tiny import read, tiny
 from tracking import BOTH, THEIR_WARNINGS, process_of, track
 
-from proxima import resume_experiment, run_multiple_experiments
+from proxima import ProximaError, resume_experiment, run_multiple_experiments
+from proxima.report.html import making
 from proxima.run.recording import silent
 from proxima.scenario import dump, load, to_mapping
 from proxima.track import store
@@ -117,3 +118,15 @@ def test_a_password_stays_in_the_scenario_itself():
     assert to_mapping(scenario)["tracking"]["uri"] == NOWHERE
     assert SECRET not in dump(scenario)
     assert os.environ.get("MLFLOW_TRACKING_URI") is None
+
+
+def test_errors_and_pages_of_older_runs_mask_passwords_too():
+    with pytest.raises(ProximaError) as refused:
+        load("cartpole", [f"trials={NOWHERE}"])
+    assert "http://me:***@127.0.0.1:1" in str(refused.value)
+    with pytest.raises(ProximaError) as refused:
+        load("cartpole", [f"tracking.uri {NOWHERE}"])
+    assert SECRET not in str(refused.value)
+    stored = f"tracking:\n  uri: '{NOWHERE}?token={SECRET}'\n"
+    page = making("run", "logs", {"versions": {}, "mlflow_run_id": None}, {}, stored)
+    assert SECRET not in repr(page)

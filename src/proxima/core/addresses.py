@@ -13,7 +13,7 @@ MASK = "***"
 _USER_INFO = re.compile(
     r"(?<=://)(?P<user>[^:/?#@\s]*)(?::(?P<password>[^/?#\s]*|(?!\d*[/?#])[^@\s]*))?@"
 )
-_QUERY_VALUE = re.compile(r"[?&;#](?P<name>[^=&;#\s]+)=(?P<value>[^&;#\s]+)")
+_QUERY_VALUE = re.compile(r"[?&;#](?P<name>[^=&;#\s]+)=(?P<value>[^&;#\s'\"]+)")
 # In the names of query values that nobody else should know.
 _SECRET_NAME = re.compile(
     r"token|secret|passw|passphrase|pwd|signature|credential|auth|key$|^sig$|^odbc_connect$",

@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from proxima.core.addresses import masked
 from proxima.files import replacing
 from proxima.report.style import NARROW, WIDTH, png
 
@@ -124,7 +125,8 @@ def making(
     return [
         table(["", ""], [[name, value] for name, value in facts.items()], "facts"),
         tag("pre", told),
-        fold("Settings (scenario.yaml)", tag("pre", scenario)),
+        # masked again: older versions stored passwords
+        fold("Settings (scenario.yaml)", tag("pre", masked(scenario))),
     ]
 
 

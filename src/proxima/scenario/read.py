@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from proxima.core.addresses import masked_tree
+from proxima.core.addresses import masked, masked_tree
 from proxima.core.errors import ProximaError
 from proxima.core.paths import expand_home
 from proxima.domains.language.checks import LANGUAGE_CHECKS
@@ -163,7 +163,7 @@ def _changes(overrides: Overrides) -> Iterator[tuple[KeyPath, Any]]:
     for text in [overrides] if isinstance(overrides, str) else overrides:
         key, equals, value = text.partition("=")
         if not equals or not all(key.strip().split(".")):
-            raise ProximaError(f"--set: {text}: expected section.key=value")
+            raise ProximaError(f"--set: {masked(text)}: expected section.key=value")
         yield from _leaves({key.strip(): read_yaml(value, f"--set: {key.strip()}")}, ())
 
 

@@ -24,7 +24,8 @@ class TrackingConfig:
     enabled: bool = True
     """Record the run in MLflow; the local files are written in any case."""
     uri: str | None = None
-    """MLflow server or store; null takes MLFLOW_TRACKING_URI or else the embedded sqlite file."""
+    """MLflow server or store; null takes MLFLOW_TRACKING_URI or else the embedded sqlite file.
+    A password in it is not stored: to resume, give the address again in MLFLOW_TRACKING_URI."""
     register: bool = True
     """Register a converged trial's policy in the Model Registry."""
 
