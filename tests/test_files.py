@@ -8,7 +8,14 @@ import pytest
 
 from proxima import ProximaError
 from proxima.files import replacing
-from proxima.run.files import keep_rows_until, read_json, read_rows, write_json, write_text
+from proxima.run.files import (
+    append_row,
+    keep_rows_until,
+    read_json,
+    read_rows,
+    write_json,
+    write_text,
+)
 from proxima.train import atomic
 
 
@@ -76,6 +83,12 @@ def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, 
     with pytest.raises(ProximaError, match=r"run\.json: cannot write there \(No space left"):
         write_json(path, {"a": 2})
     assert read_json(path) == {"a": 1} and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full")
+def test_a_full_disk_is_named():
+    with pytest.raises(ProximaError, match=r"/dev/full: cannot write there \(No space left"):
+        append_row(Path("/dev/full"), {"step": 1})
 
 
 def test_an_error_within_leaves_the_old_file(tmp_path):

@@ -13,18 +13,26 @@ def replacing(path: Path, what: str = "") -> Iterator[Path]:
     """A name to write under, which takes the path's place in the end; `what` is for the error's words."""
     temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        flush(temporary)
-        os.replace(temporary, path)
-        flush(path.parent)
+        with explaining(path, what):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield temporary
+            flush(temporary)
+            os.replace(temporary, path)
+            flush(path.parent)
+    finally:
+        with suppress(OSError):  # where it could not be made, it cannot be removed either
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def explaining(path: Path, what: str = "") -> Iterator[None]:
+    """Puts it into words if the path cannot be written."""
+    try:
+        yield
     except OSError as failure:
         wanted = f"the {what} there" if what else "there"
         reason = failure.strerror or failure
         raise ProximaError(f"{path}: cannot write {wanted} ({reason})") from failure
-    finally:
-        with suppress(OSError):  # where it could not be made, it cannot be removed either
-            temporary.unlink(missing_ok=True)
 
 
 def flush(path: Path) -> None:

@@ -1,6 +1,7 @@
 """Runs by their names: literal ones, near ones, damaged ones, and paths from home."""
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,27 @@ def test_a_damaged_run_is_named_and_stands_in_nobodys_way(runs, content):
         with pytest.raises(ProximaError) as refused:
             resume_experiment(reference)
         assert str(second.info) in str(refused.value)
+
+
+def test_runs_that_start_together_do_not_trip_over_each_others_links(workdir):
+    failures = []
+
+    def start() -> None:
+        try:
+            for _ in range(30):
+                create_run("logs", "same", 2)
+        except ProximaError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=start) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert sorted(path.name for path in (workdir / "logs/same").iterdir()) == [
+        *("latest", "runs", "summary.json", "trial_0", "trial_1")
+    ]
 
 
 def test_home_is_expanded(runs, workdir, monkeypatch):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from proxima.core.errors import ProximaError
 from proxima.core.paths import expand_home
-from proxima.files import replacing
+from proxima.files import explaining, replacing
 
 
 class RunFiles(NamedTuple):
@@ -72,7 +72,7 @@ def link_latest(files: RunFiles, trials: int) -> None:
     """Point the experiment's links at this run, and drop those to trials it does not have."""
     for old in files.experiment.glob("trial_*"):
         if old.is_symlink():
-            old.unlink()
+            old.unlink(missing_ok=True)  # another run that starts just now does the same
     names = {"latest": files.root, "summary.json": files.summary}
     names |= {f"trial_{index}": files.trial(index) for index in range(trials)}
     for name, target in names.items():
@@ -81,8 +81,7 @@ def link_latest(files: RunFiles, trials: int) -> None:
 
 def replace_link(link: Path, target: Path) -> None:
     """Make `link` a relative symbolic link to `target`, in one step."""
-    fresh = link.with_name(f".{link.name}-{os.getpid()}")
-    fresh.unlink(missing_ok=True)
+    fresh = link.with_name(f".{link.name}-{secrets.token_hex(4)}")
     fresh.symlink_to(os.path.relpath(target, link.parent))
     os.replace(fresh, link)
 
@@ -122,7 +121,7 @@ def read_json(path: Path) -> Any:
 
 def append_row(path: Path, row: Mapping[str, Any]) -> None:
     """One more line of metrics."""
-    with path.open("a") as lines:
+    with explaining(path), path.open("a") as lines:
         lines.write(json.dumps(_plain(row), allow_nan=False) + "\n")
 
 
