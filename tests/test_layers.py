@@ -13,7 +13,7 @@ ALLOWED = {
     "nets": {"core"},
     "algorithms": {"nets", "core"},
     "domains": {"nets", "core", "files", "report", "run", "scenario", "train"},
-    "train": {"core"},
+    "train": {"core", "files"},
     "track": {"core"},
     "report": {"core", "files"},
     "scenario": {"algorithms", "core", "domains", "nets", "track", "train", "yaml"},
@@ -21,7 +21,7 @@ ALLOWED = {
     "files": {"core"},
     "build": {"algorithms", "core", "domains", "nets", "scenario", "train"},
     # domains: data is made and looked at there; environments still come from build
-    "run": {"build", "core", "domains", "report", "scenario", "track", "train"},
+    "run": {"build", "core", "domains", "files", "report", "scenario", "track", "train"},
     "cli": {"build", "core", "domains", "run", "scenario", "track", "train"},
     "__init__": {"core", "domains", "run", "scenario"},
 }

@@ -7,11 +7,14 @@ import difflib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from proxima.core.algorithm import Algorithm
 from proxima.core.errors import ProximaError
 from proxima.core.functions import object_at
+
+if TYPE_CHECKING:  # a list of commands should not wait for JAX
+    from proxima.core.algorithm import Algorithm
+    from proxima.domains.domain import Domain
 
 ALGORITHMS = {
     "ppo": "proxima.algorithms.ppo:ALGORITHM",
@@ -26,19 +29,21 @@ DOMAINS = {
 }
 
 
-def algorithm(name: str) -> Algorithm:
+def algorithm(name: str) -> "Algorithm":
     """The algorithm of that name, or the user's own at package.module:NAME."""
+    from proxima.core.algorithm import Algorithm
+
     return named(name, ALGORITHMS, "algorithm.name", Algorithm)
 
 
-def domain(name: str) -> Any:
+def domain(name: str) -> "Domain":
     """The Domain of that name, or the user's own at package.module:NAME."""
     from proxima.domains.domain import Domain
 
     return named(name, DOMAINS, "domain", Domain)
 
 
-def domain_of(scenario: Any) -> Any:
+def domain_of(scenario: Any) -> "Domain":
     """The Domain that a scenario belongs to."""
     return domain(scenario.domain)
 

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, also after a power cut."""
 
 import os
 from collections.abc import Iterator
@@ -13,13 +13,32 @@ def replacing(path: Path, what: str = "") -> Iterator[Path]:
     """A name to write under, which takes the path's place in the end; `what` is for the error's words."""
     temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        os.replace(temporary, path)
+        with explaining(path, what):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield temporary
+            flush(temporary)
+            os.replace(temporary, path)
+            flush(path.parent)
+    finally:
+        with suppress(OSError):  # where it could not be made, it cannot be removed either
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def explaining(path: Path, what: str = "") -> Iterator[None]:
+    """Puts it into words if the path cannot be written."""
+    try:
+        yield
     except OSError as failure:
         wanted = f"the {what} there" if what else "there"
         reason = failure.strerror or failure
         raise ProximaError(f"{path}: cannot write {wanted} ({reason})") from failure
+
+
+def flush(path: Path) -> None:
+    """A file's content, or a directory's entries, are on the disk: a power cut cannot undo them."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
     finally:
-        with suppress(OSError):  # where it could not be made, it cannot be removed either
-            temporary.unlink(missing_ok=True)
+        os.close(descriptor)

@@ -14,6 +14,7 @@ from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
+from proxima.core.addresses import masked
 from proxima.core.errors import ProximaError
 
 
@@ -105,5 +106,5 @@ def write_yaml(content: Mapping[str, Any]) -> str:
 
 def shown(value: Any) -> str:
     """A value as an error message quotes it."""
-    text = json.dumps(value, ensure_ascii=False)
+    text = masked(json.dumps(value, ensure_ascii=False))
     return text if len(text) <= 60 else f"{text[:59]}…"

@@ -289,11 +289,29 @@ def test_a_plot_that_cannot_be_written_is_told_in_words(runs, main, workdir):
     assert said.err.startswith("Error: --plot file/plot.png: cannot write there")
 
 
+def test_home_is_expanded_in_references_and_options(runs, main, monkeypatch):
+    output, first, _ = runs
+    monkeypatch.setenv("HOME", str(output))
+    said = main("report", f"~/{first.relative_to(output)}", "--out=~/page.html")
+    assert said.code == 0 and (output / "page.html").exists(), said.err
+    said = main("compare", "cartpole", "faster", "--output=~", "--plot=~/plot.png")
+    assert said.code == 0 and (output / "plot.png").exists(), said.err
+    said = main("experiment", "--config=~/none.yaml")
+    assert said.code == 1 and f"{output}/none.yaml: no such file" in said.err
+
+
 def test_the_dashboard_listens_on_this_machine_only(workdir):
-    words = dashboard.command(None, 5123)
+    words = dashboard.command(5123)
     assert words[words.index("--host") + 1] == "127.0.0.1"
     assert words[words.index("--port") + 1] == "5123"
-    assert words[words.index("--backend-store-uri") + 1] == f"sqlite:///{workdir / 'mlflow.db'}"
+    store = dashboard.environment(None)["MLFLOW_BACKEND_STORE_URI"]
+    assert store == f"sqlite:///{workdir / 'mlflow.db'}"
+
+
+def test_the_dashboards_command_line_shows_no_password(workdir):
+    uri = "postgresql://me:secret@host/db"
+    assert "secret" not in " ".join(dashboard.command(5123))
+    assert dashboard.environment(uri)["MLFLOW_BACKEND_STORE_URI"] == uri
 
 
 def listeners(port: int) -> set[str]:

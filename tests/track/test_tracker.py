@@ -173,7 +173,6 @@ def test_the_store_is_the_settings_then_the_environments_then_a_file_here(tmp_pa
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://somewhere:5000")
     assert store.resolve_uri(None) == "http://somewhere:5000"
     assert store.resolve_uri("sqlite:///here.db") == f"sqlite:///{tmp_path}/here.db"
-    assert store.without_password("postgresql://me:secret@host/db") == "postgresql://me:***@host/db"
     error = store.explain_failure("http://me:secret@host", "no http://me:secret@host\nat all")
     assert "stopped: no http://me:***@host. The" in error
 

@@ -4,12 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from proxima.build import domain
+from proxima.cli.terminal import Progress, open_screen
 from proxima.run.display import Display, View
 from proxima.run.results import Summary
 from proxima.scenario import Scenario
@@ -27,39 +27,20 @@ MOST_STATES = 8  # trials whose state is shown one by one
 
 def live_display(console: Console, scenario: Scenario) -> Display:
     """A progress line with steps, speed, figures and time left, and the state of each trial."""
-    live = Live(
-        Text("Preparing: building and compiling the program…", style="dim"),
-        console=console,
-        transient=True,
-        refresh_per_second=8,
-        redirect_stdout=False,
-        redirect_stderr=False,
-    )
-    interactive = console.is_terminal
-    shown_at: dict[str, float] = {}
-    if interactive:
-        live.start()
-
-    def say(text: str) -> None:
-        write(console, text)
+    screen = open_screen(console, "Preparing: building and compiling the program…")
 
     def progress(view: View) -> None:
-        line = progress_line(view, scenario)
-        if interactive:
-            live.update(Group(line, trial_states(view)) if len(view.stage.trials) > 1 else line)
-            return
-        place = f"{view.name} {view.stage.trials[0]}"  # a log file gets a line per tenth
         ended = not view.report.progress.active.any()
-        if view.fraction >= shown_at.get(place, -1.0) + 0.1 or ended:
-            shown_at[place] = view.fraction
-            console.print(line, soft_wrap=True)
+        states = trial_states(view) if len(view.stage.trials) > 1 else Text()
+        line = progress_line(view, scenario)
+        screen.show(Progress((view.name, view.stage.trials), view.fraction, ended, line, states))
 
     def working(what: str, done: int, total: int) -> None:
-        if interactive:
-            count = f" {done + 1} of {total}" if total > 1 else ""
-            live.update(Text(f"{scenario.name}: {what}{count} …", style="dim"))
+        text = _bar(scenario.name, done / total)
+        text.append(f"  {what}" + (f" {done + 1} of {total}" if total > 1 else ""), style="dim")
+        screen.show(Progress(what, done / total, False, text))
 
-    return Display(say, progress, working, live.stop)
+    return Display(screen.say, progress, working, screen.close)
 
 
 def progress_line(view: View, scenario: Scenario) -> Text:
@@ -131,7 +112,7 @@ def shown(value: float) -> str:
 
 def write(console: Console, text: str, style: str | None = None) -> None:
     """A line as it is: no markup, no colours of its own, no line breaks."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True, style=style)
+    console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True, style=style)
 
 
 MOST_ROWS = 12  # of the table of trials

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from proxima.cli.options import Debug, Json, Settings
+from proxima.cli.options import Debug, Json, Settings, expand
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -16,7 +16,8 @@ def add_commands(app: typer.Typer) -> None:
 
 def generate_data(
     scenario: Annotated[
-        str | None, typer.Option(help="A scenario, by name or file, whose data to make.")
+        str | None,
+        typer.Option(help="A scenario, by name or file, whose data to make.", callback=expand),
     ] = None,
     pattern: Annotated[str | None, typer.Option(help="A pattern to make by itself.")] = None,
     set_: Settings = None,
@@ -28,9 +29,8 @@ def generate_data(
     debug: Debug = False,
 ) -> None:
     """Write the data that a scenario describes, or a synthetic pattern by itself."""
-    from rich.console import Console
-
     from proxima.cli.console import write
+    from proxima.cli.terminal import plain_console
     from proxima.core.errors import ProximaError
     from proxima.scenario import load
 
@@ -50,7 +50,7 @@ def generate_data(
     if json:
         print(json_module.dumps({"path": str(path)}))
     else:
-        write(Console(), f"Wrote {path}")
+        write(plain_console(), f"Wrote {path}")
 
 
 def generate_for(scenario: Any) -> tuple[str, Path]:
@@ -99,21 +99,22 @@ def _value(text: str) -> int | float | str:
 
 
 def _show_patterns(patterns: list[dict[str, Any]], json: bool) -> None:
-    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from proxima.cli.console import write
+    from proxima.cli.terminal import plain_console
 
     if json:
         print(json_module.dumps(patterns, indent=2))
         return
     table = Table("pattern", "setting", "default", "what it is")
     for pattern in patterns:
-        table.add_row(f"[bold]{pattern['pattern']}[/]", "", "", pattern["description"])
+        table.add_row(Text(pattern["pattern"], "bold"), "", "", pattern["description"])
         for param in pattern["params"]:
             table.add_row("", param["name"], str(param["default"]), param["meaning"])
         table.add_section()
-    console = Console()
+    console = plain_console()
     console.print(table)
     write(
         console,

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from proxima.cli.options import Debug, Json, Output, Settings
+from proxima.cli.options import Debug, Json, Output, Settings, expand
 
 INNER = ("env", "act", "search")  # the parts of a rollout
 
@@ -19,7 +19,9 @@ def add_commands(app: typer.Typer) -> None:
 
 def experiment(
     scenario: Annotated[str | None, typer.Option(help="A shipped scenario's name.")] = None,
-    config: Annotated[Path | None, typer.Option(help="A scenario file of your own.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A scenario file of your own.", callback=expand)
+    ] = None,
     trials: Annotated[int | None, typer.Option(help="Independent repetitions.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the first trial.")] = None,
     max_steps: Annotated[int | None, typer.Option(help="Environment steps per trial.")] = None,
@@ -51,12 +53,11 @@ def experiment(
     ]
     loaded = load(named, [*(set_ or []), *given])
 
-    from rich.console import Console
-
     from proxima.cli.console import live_display
+    from proxima.cli.terminal import run_console
     from proxima.run.start import run_multiple_experiments
 
-    console = Console(stderr=json)
+    console = run_console(stderr=json)
     if generate_data:
         _generate(console, loaded)
     display = live_display(console, loaded)
@@ -69,22 +70,24 @@ def experiment(
 
 def resume(
     run: Annotated[
-        str, typer.Argument(metavar="RUN", help="An experiment (its latest run) or a run id.")
+        str,
+        typer.Argument(
+            metavar="RUN", help="An experiment (its latest run) or a run id.", callback=expand
+        ),
     ],
     output: Output = "logs",
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Go on with a run that was stopped or killed, exactly where it was saved."""
-    from rich.console import Console
-
     from proxima.cli.console import live_display
+    from proxima.cli.terminal import run_console
     from proxima.run.files import find_run
     from proxima.run.read import load_scenario
     from proxima.run.start import resume_experiment
 
     files = find_run(run, output)
-    console = Console(stderr=json)
+    console = run_console(stderr=json)
     display = live_display(console, load_scenario(files))
     try:
         summary = resume_experiment(str(files.root), display=display)
@@ -95,27 +98,29 @@ def resume(
 
 def evaluate(
     run: Annotated[
-        str, typer.Argument(metavar="RUN", help="An experiment, a run, a trial or a checkpoint.")
+        str,
+        typer.Argument(
+            metavar="RUN", help="An experiment, a run, a trial or a checkpoint.", callback=expand
+        ),
     ],
     episodes: Annotated[int, typer.Option(help="Episodes per policy.", min=1)] = 100,
     film: Annotated[
-        Path | None, typer.Option(help="Draw a GIF of the trained policy here.")
+        Path | None, typer.Option(help="Draw a GIF of the trained policy here.", callback=expand)
     ] = None,
     output: Output = "logs",
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Measure a trained policy on the fixed evaluation episodes."""
-    from rich.console import Console
-
     from proxima.cli.console import write
+    from proxima.cli.terminal import plain_console
     from proxima.run.evaluate import evaluate_reference
 
     result = evaluate_reference(run, episodes, film, output)
     if json:
         print(json_module.dumps(result, indent=2))
         return
-    console = Console()
+    console = plain_console()
     write(console, f"{result['checkpoint']}  (step {result['step']:,})")
     for name, label in (("evaluation", "greedy "), ("sampled", "sampled"), ("random", "random ")):
         row = result[name]
@@ -131,7 +136,10 @@ def evaluate(
 
 def profile(
     scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO", help="A shipped scenario's name, or a file.")
+        str,
+        typer.Argument(
+            metavar="SCENARIO", help="A shipped scenario's name, or a file.", callback=expand
+        ),
     ],
     trials: Annotated[int | None, typer.Option(help="Independent repetitions.")] = None,
     set_: Settings = None,
@@ -139,9 +147,8 @@ def profile(
     debug: Debug = False,
 ) -> None:
     """Measure where a scenario's time goes: environments, acting or search, learning."""
-    from rich.console import Console
-
     from proxima.cli.console import write
+    from proxima.cli.terminal import plain_console
     from proxima.run.profile import profile_scenario
     from proxima.scenario import load
 
@@ -151,7 +158,7 @@ def profile(
     if json:
         print(json_module.dumps(measured, indent=2))
         return
-    console, memory = Console(), measured["memory"]
+    console, memory = plain_console(), measured["memory"]
     write(
         console,
         f"{measured['scenario']} · {measured['algorithm']}, {measured['trials']} trial(s), "
@@ -201,11 +208,12 @@ def _generate(console: Any, scenario: Any) -> None:
 def _show(console: Any, summary: Any, json: bool) -> None:
     """The results of a run; an error where no trial came through."""
     from proxima.cli.console import print_summary
+    from proxima.cli.terminal import run_console
     from proxima.core.errors import ProximaError
     from proxima.run.results import to_json
 
     if json:
-        print(json_module.dumps(to_json(summary), indent=2))
+        run_console().file.write(json_module.dumps(to_json(summary), indent=2) + "\n")
     else:
         print_summary(console, summary)
     if all(trial.stopped == "nan" for trial in summary.trials):

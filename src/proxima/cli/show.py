@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from proxima.cli.options import Debug, Json, Output
+from proxima.cli.options import Debug, Json, Output, expand
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -22,12 +22,11 @@ def scenarios(
     debug: Debug = False,
 ) -> None:
     """List the shipped scenarios, or show one."""
-    from rich.console import Console
-
     from proxima.cli.console import write
+    from proxima.cli.terminal import plain_console
     from proxima.scenario import dump, load
 
-    console = Console()
+    console = plain_console()
     if name is None:
         console.print(_scenario_table())
         write(
@@ -57,27 +56,30 @@ def _scenario_table() -> Any:
 
 def compare(
     runs: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="Two or more experiments or run ids.")
+        list[str],
+        typer.Argument(
+            metavar="RUN...", help="Two or more experiments or run ids.", callback=expand
+        ),
     ],
-    plot: Annotated[Path, typer.Option(help="Where to draw the comparison.")] = Path(
-        "comparison.png"
-    ),
+    plot: Annotated[
+        Path, typer.Option(help="Where to draw the comparison.", callback=expand)
+    ] = Path("comparison.png"),
     output: Output = "logs",
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Compare runs: intervals side by side, paired differences, one plot."""
-    from rich.console import Console
     from rich.table import Table
 
     from proxima.cli.console import write
+    from proxima.cli.terminal import plain_console
     from proxima.run.compare import compare_references
 
     rows, improvements = compare_references(runs, plot, output)
     if json:
         print(json_module.dumps({"runs": rows, "improvements": improvements}, indent=2))
         return
-    console = Console()
+    console = plain_console()
     table = Table("run", "trials", "IQM", "95 % interval", "steps", "steps/s", "converged")
     for row in rows:
         table.add_row(*_cells(row))
@@ -107,21 +109,25 @@ def _cells(row: dict[str, Any]) -> list[Any]:
 def report(
     run: Annotated[
         str,
-        typer.Argument(metavar="EXPERIMENT", help="An experiment (its latest run) or a run id."),
+        typer.Argument(
+            metavar="EXPERIMENT",
+            help="An experiment (its latest run) or a run id.",
+            callback=expand,
+        ),
     ],
     out: Annotated[
-        Path | None, typer.Option(help="Where to write it; default: report.html in the run.")
+        Path | None,
+        typer.Option(help="Where to write it; default: report.html in the run.", callback=expand),
     ] = None,
     output: Output = "logs",
     debug: Debug = False,
 ) -> None:
     """Write a finished run's report: one HTML file with everything in it."""
-    from rich.console import Console
-
     from proxima.cli.console import write
+    from proxima.cli.terminal import plain_console
     from proxima.run.report import report_reference
 
-    write(Console(), f"Report: {report_reference(run, out, output)}")
+    write(plain_console(), f"Report: {report_reference(run, out, output)}")
 
 
 def schema(
@@ -141,7 +147,7 @@ def schema(
 def dashboard(
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 5000,
     uri: Annotated[
-        str | None, typer.Option(help="MLflow store; default: the embedded one.")
+        str | None, typer.Option(help="MLflow store; default: the embedded one.", callback=expand)
     ] = None,
     debug: Debug = False,
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from proxima.core.addresses import masked
 from proxima.core.records import Record
 from proxima.report.html import (
     Content,
@@ -110,5 +111,5 @@ def _making(run: RunData, page: Page) -> list[Content]:
     return [
         table(["", ""], [[name, value] for name, value in facts.items()], "facts"),
         tag("pre", shown),
-        fold("Settings (scenario.yaml)", tag("pre", run.scenario_text)),
+        fold("Settings (scenario.yaml)", tag("pre", masked(run.scenario_text))),
     ]

@@ -4,6 +4,7 @@
 <output>/<name>/{latest, summary.json, trial_0, …}    links into the newest one
 """
 
+import difflib
 import json
 import os
 import secrets
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from proxima.core.errors import ProximaError
+from proxima.core.paths import expand_home
+from proxima.files import explaining, replacing
 
 
 class RunFiles(NamedTuple):
@@ -51,7 +54,7 @@ class RunFiles(NamedTuple):
 def create_run(output_directory: str, name: str, trials: int) -> RunFiles:
     """A new run's directory with one for each trial, and the links to it."""
     run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-    files = RunFiles(Path(output_directory) / name / "runs" / run_id)
+    files = RunFiles(Path(expand_home(output_directory)) / name / "runs" / run_id)
     try:
         for index in range(trials):
             (files.trial(index) / "plots").mkdir(parents=True)
@@ -69,7 +72,7 @@ def link_latest(files: RunFiles, trials: int) -> None:
     """Point the experiment's links at this run, and drop those to trials it does not have."""
     for old in files.experiment.glob("trial_*"):
         if old.is_symlink():
-            old.unlink()
+            old.unlink(missing_ok=True)  # another run that starts just now does the same
     names = {"latest": files.root, "summary.json": files.summary}
     names |= {f"trial_{index}": files.trial(index) for index in range(trials)}
     for name, target in names.items():
@@ -78,20 +81,20 @@ def link_latest(files: RunFiles, trials: int) -> None:
 
 def replace_link(link: Path, target: Path) -> None:
     """Make `link` a relative symbolic link to `target`, in one step."""
-    fresh = link.with_name(f".{link.name}-{os.getpid()}")
-    fresh.unlink(missing_ok=True)
+    fresh = link.with_name(f".{link.name}-{secrets.token_hex(4)}")
     fresh.symlink_to(os.path.relpath(target, link.parent))
     os.replace(fresh, link)
 
 
 def write_json(path: Path, content: Any) -> None:
     """Write whole or not at all; a number that is not finite becomes null, as JSON has no such thing."""
-    fresh = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        fresh.write_text(json.dumps(_plain(content), indent=2, allow_nan=False) + "\n")
-        os.replace(fresh, path)
-    except OSError as error:
-        raise ProximaError(f"{path}: cannot write ({error.strerror})") from error
+    write_text(path, json.dumps(_plain(content), indent=2, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write whole or not at all."""
+    with replacing(path) as fresh:
+        fresh.write_text(text)
 
 
 def _plain(content: Any) -> Any:
@@ -118,7 +121,7 @@ def read_json(path: Path) -> Any:
 
 def append_row(path: Path, row: Mapping[str, Any]) -> None:
     """One more line of metrics."""
-    with path.open("a") as lines:
+    with explaining(path), path.open("a") as lines:
         lines.write(json.dumps(_plain(row), allow_nan=False) + "\n")
 
 
@@ -138,33 +141,43 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 def keep_rows_until(path: Path, step: int) -> None:
     """Drop what was recorded after `step`: a resumed run records it again."""
     rows = [row for row in read_rows(path) if row["step"] <= step]
-    fresh = path.with_suffix(".tmp")
-    fresh.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    os.replace(fresh, path)
+    write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def find_run(reference: str, output_directory: str = "logs") -> RunFiles:
-    """The run meant by an experiment's name (its latest run), a run id, or a path to either."""
-    output = Path(output_directory)
-    candidates = [Path(reference), output / reference]
-    for candidate in candidates:
+    """The run meant by an experiment's name (its latest run), a run id, an MLflow run's id, or a path."""
+    reference, output = expand_home(reference), Path(expand_home(output_directory))
+    for candidate in (Path(reference), output / reference):
         if (candidate / "run.json").is_file():
             return RunFiles(candidate.resolve())
-        if (candidate / "latest" / "run.json").is_file():
+        if (candidate / "latest").is_dir():
             return RunFiles((candidate / "latest").resolve())
-        if candidate.parent.joinpath("run.json").is_file():  # a trial's directory
+        if candidate.is_dir() and (candidate.parent / "run.json").is_file():  # a trial's directory
             return RunFiles(candidate.parent.resolve())
-    matches = sorted(output.glob(f"*/runs/{reference}/run.json"))
-    matches += [path for path in output.glob("*/runs/*/run.json") if _mlflow_id(path) == reference]
+    runs = sorted(output.glob("*/runs/*/"))
+    matches = [run for run in runs if run.name == reference]
+    matches += [run for run in runs if _mlflow_id(run / "run.json") == reference]
     if matches:
-        return RunFiles(matches[0].parent.resolve())
-    known = sorted(path.parent.name for path in output.glob("*/latest"))
-    hint = f"there are: {', '.join(known)}" if known else f"there are no runs in {output}/ yet"
+        return RunFiles(matches[0].resolve())
+    experiments = sorted({run.parent.parent.name for run in runs})
+    hint = _near(reference, experiments, [run.name for run in runs], output)
     raise ProximaError(f"{reference}: no experiment, run or run directory of that name; {hint}")
 
 
+def _near(reference: str, experiments: list[str], run_ids: list[str], output: Path) -> str:
+    """What may have been meant."""
+    near = difflib.get_close_matches(Path(reference).name, [*experiments, *run_ids])
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    if experiments:
+        return f"there are: {', '.join(experiments)}"
+    return f"there are no runs in {output}/ yet"
+
+
 def _mlflow_id(path: Path) -> str | None:
+    """The MLflow run that a run.json names; None also where it cannot be read: it may be another run's."""
     try:
-        return json.loads(path.read_text()).get("mlflow_run_id")
-    except ValueError:
+        info = json.loads(path.read_text())
+    except (OSError, ValueError):
         return None
+    return info.get("mlflow_run_id") if isinstance(info, dict) else None

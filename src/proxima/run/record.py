@@ -17,7 +17,7 @@ from proxima.run.clock import Clock, note_chunk, timed
 from proxima.run.display import Callback, Display, View, callback_view
 from proxima.run.files import RunFiles, append_row, keep_rows_until, read_rows
 from proxima.run.results import RunInfo
-from proxima.scenario import Scenario, to_mapping
+from proxima.scenario import Scenario, to_stored
 from proxima.track.tracker import Tracker
 from proxima.train import checkpoint
 from proxima.train.convergence import Convergence
@@ -50,7 +50,6 @@ class Run(NamedTuple):
     display: Display
     clock: Clock
     notes: Notes
-    interrupted: Callable[[], bool]
     callback: Callback | None
 
     def folder(self, stage: str, trial: int) -> Path:
@@ -77,7 +76,9 @@ def stage_names(prepared: Prepared) -> list[str]:
     return list(dict.fromkeys(planned.name for planned in prepared.stages))
 
 
-def train_planned(run: Run, planned: Planned, trainable: Trainable) -> Ended:
+def train_planned(
+    run: Run, planned: Planned, trainable: Trainable, interrupted: Callable[[], bool]
+) -> Ended:
     """Train the stage from where it stands to its end; an interruption is saved and raised."""
     stage = trainable.stage
     folders = [run.folder(planned.name, trial) for trial in planned.trials]
@@ -89,7 +90,7 @@ def train_planned(run: Run, planned: Planned, trainable: Trainable) -> Ended:
         states = stage.prepare(states)
     recorder = _Recorder(run, planned, stage, folders, progress)
     compiled = time.perf_counter() - started
-    observer = Observer(recorder.record, recorder.save, run.interrupted)
+    observer = Observer(recorder.record, recorder.save, interrupted)
     states, progress = train(stage, states, progress, observer)
     recorder.note_seconds()
     if progress.active.any():
@@ -212,7 +213,7 @@ class _Recorder:
                 progress.steps,
                 lanes[lane],
                 {
-                    "scenario": to_mapping(scenario),
+                    "scenario": to_stored(scenario),
                     "trial": self._stage.trials[lane],
                     "stage": self._planned.name,
                     "layout": dict(self._stage.layout),

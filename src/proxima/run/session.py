@@ -1,20 +1,20 @@
 """A run under way seen from outside: its tracker, its spans, its clock, and what is said if it ends early."""
 
 import shlex
-import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from proxima.core.seeds import trial_seeds
 from proxima.run.clock import Clock
 from proxima.run.display import Display
 from proxima.run.files import RunFiles, link_latest
+from proxima.run.lock import locked
 from proxima.run.record import Notes
 from proxima.run.results import RunInfo
-from proxima.scenario import Scenario, to_mapping
+from proxima.run.signals import raising
+from proxima.scenario import Scenario, to_stored
 from proxima.track.telemetry import Attributes, connect_spans
 from proxima.track.tracker import RunIds, Status, Tracker, connect
 
@@ -40,7 +40,13 @@ class Session(NamedTuple):
 
 @contextmanager
 def open_session(opening: Opening) -> Iterator[Session]:
-    """While open, the run counts as running; an error within is noted, said and passed on."""
+    """While open, the run counts as running and is this process's alone; an error is noted and passed on."""
+    with locked(opening.files.root), raising(), _session(opening) as session:
+        yield session
+
+
+@contextmanager
+def _session(opening: Opening) -> Iterator[Session]:
     scenario, files, notes, display, attributes, _, stages = opening
     notes.change(status="running")
     link_latest(files, scenario.trials)
@@ -48,7 +54,7 @@ def open_session(opening: Opening) -> Iterator[Session]:
         scenario.tracking,
         scenario.name,
         files.run_id,
-        to_mapping(scenario),
+        to_stored(scenario),
         trial_seeds(scenario.seed, scenario.trials),
         stages=stages,
         resume_from=_tracked_before(notes.info),
@@ -60,14 +66,14 @@ def open_session(opening: Opening) -> Iterator[Session]:
         yield Session(tracker, Clock(dict(notes.info.time), spans))
     except BaseException as error:
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        # First of all: who asked us to stop may not wait for the tracker.
+        notes.change(status=status)
         display.close()
         _say_how_to_go_on(opening, status)
         children = scenario.trials * max(1, len(stages))
         outcome = tracker.finish([status] * children, status)
-        ids: dict[str, Any] = {}
         if outcome.run_id is not None:
-            ids = {"mlflow_run_id": outcome.run_id, "mlflow_children": outcome.child_run_ids}
-        notes.change(status=status, **ids)
+            notes.change(mlflow_run_id=outcome.run_id, mlflow_children=outcome.child_run_ids)
         raise
     finally:
         spans.finish(status)
@@ -92,26 +98,3 @@ def _say_how_to_go_on(opening: Opening, status: Status) -> None:
     opening.display.say(
         f"{what} Saved at {saved or 'step 0'}. {remedy}  proxima resume {files.run_id}{where}"
     )
-
-
-@contextmanager
-def interruptible() -> Iterator[Callable[[], bool]]:
-    """While open, the first Ctrl-C is remembered for the loop to see; a second one ends at once."""
-    asked = threading.Event()
-
-    def remember(_signal: int, _frame: Any) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, remember)
-    try:
-        yield asked.is_set
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

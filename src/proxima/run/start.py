@@ -15,12 +15,14 @@ from proxima.core.errors import ProximaError
 from proxima.domains.domain import Domain, Planned, Prepared
 from proxima.run.clock import note, timed
 from proxima.run.display import Callback, Display, silent
-from proxima.run.files import RunFiles, create_run, find_run
+from proxima.run.files import RunFiles, create_run, find_run, write_text
 from proxima.run.finish import Finished, finish_run, finish_stage, is_done, read_stage
+from proxima.run.lock import locked
 from proxima.run.read import load_scenario, read_info, read_summary
 from proxima.run.record import Notes, Run, saved, stage_names, train_planned
 from proxima.run.results import RunInfo, StageResult, Summary, TrialResult
-from proxima.run.session import Opening, interruptible, open_session
+from proxima.run.session import Opening, open_session
+from proxima.run.signals import interruptible
 from proxima.scenario import Scenario, dump
 
 
@@ -40,7 +42,7 @@ def run_multiple_experiments(
     start = _start(scenario)  # first: a scenario that cannot be built leaves no run behind
     try:
         files = create_run(scenario.output_directory, scenario.name, scenario.trials)
-        files.scenario.write_text(dump(scenario))
+        write_text(files.scenario, dump(scenario))
         return _run(start, files, _new_info(start, files), callback, display or silent())
     finally:
         start.prepared.close()
@@ -63,10 +65,21 @@ def resume_experiment(
 ) -> Summary:
     """Go on with a run from its newest checkpoint; a finished run is returned as it is."""
     files, display = find_run(reference, output_directory), display or silent()
+    if read_info(files).status == "finished":
+        return _finished(files, display)
+    with locked(files.root):  # from here on nobody else changes what is read
+        return _resume(files, callback, display)
+
+
+def _finished(files: RunFiles, display: Display) -> Summary:
+    display.say(f"{files.root} is finished; there is nothing to resume.")
+    return read_summary(files)
+
+
+def _resume(files: RunFiles, callback: Callback | None, display: Display) -> Summary:
     info = read_info(files)
-    if info.status == "finished":
-        display.say(f"{files.root} is finished; there is nothing to resume.")
-        return read_summary(files)
+    if info.status == "finished":  # by another process, just now
+        return _finished(files, display)
     start = _start(load_scenario(files))
     try:
         _check_data(start.prepared, info, display)
@@ -122,7 +135,7 @@ def _run(
         saved=lambda: saved(files, prepared),
         stages=names if names != [""] else [],
     )
-    with open_session(opening) as session, interruptible() as interrupted:
+    with open_session(opening) as session:
         note(session.clock, "build", seconds)
         run = Run(
             scenario,
@@ -133,7 +146,6 @@ def _run(
             display,
             session.clock,
             notes,
-            interrupted,
             callback,
         )
         stages: dict[str, list[StageResult]] = {name: [] for name in names}
@@ -154,7 +166,10 @@ def _run_stage(run: Run, planned: Planned) -> Finished:
     with timed(run.clock, "build"):
         trainable = planned.make(run.files.trial)
     try:
-        ended = train_planned(run, planned, trainable)
+        with interruptible() as interrupted:
+            ended = train_planned(run, planned, trainable, interrupted)
+        if interrupted():  # during the last chunk
+            raise KeyboardInterrupt
         return finish_stage(run, planned, trainable, ended)
     finally:
         trainable.close()

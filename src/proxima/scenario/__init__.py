@@ -9,6 +9,7 @@ from proxima.scenario.read import (
     parse,
     shipped,
     to_mapping,
+    to_stored,
 )
 from proxima.scenario.tree import EnvironmentScenario, Scenario
 
@@ -23,4 +24,5 @@ __all__ = [
     "parse",
     "shipped",
     "to_mapping",
+    "to_stored",
 ]

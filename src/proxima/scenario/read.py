@@ -17,8 +17,10 @@ from typing import Annotated, Any, Union
 from pydantic import Discriminator, TypeAdapter, ValidationError
 
 from proxima.build import DOMAINS, algorithm, domain, domain_of, make_importable
+from proxima.core.addresses import masked, masked_tree
 from proxima.core.errors import ProximaError
 from proxima.core.faults import Fault, KeyPath
+from proxima.core.paths import expand_home
 from proxima.scenario.checks import common_faults
 from proxima.scenario.tree import (
     EnvironmentScenario,
@@ -37,6 +39,7 @@ from proxima.scenario.words import either, present, type_faults
 from proxima.yaml import read_yaml, shown, write_yaml
 
 Overrides = Mapping[str, Any] | Sequence[str]
+PATH_KEYS = {"path", "output_directory", "uri"}  # of settings, in whichever section
 
 
 def load(name_or_path: str | os.PathLike[str], overrides: Overrides | None = None) -> Scenario:
@@ -63,9 +66,14 @@ def to_mapping(scenario: Scenario) -> dict[str, Any]:
     return {name: plain[name] for name in section_types(type(scenario))}
 
 
+def to_stored(scenario: Scenario) -> dict[str, Any]:
+    """What files, trackers and pages may hold of a scenario: all of it but passwords in addresses."""
+    return masked_tree(to_mapping(scenario))
+
+
 def dump(scenario: Scenario) -> str:
-    """YAML from which `parse` and `from_mapping` make an equal scenario."""
-    return write_yaml(to_mapping(scenario))
+    """YAML from which `parse` and `from_mapping` make an equal scenario, but for masked passwords."""
+    return write_yaml(to_stored(scenario))
 
 
 def json_schema() -> dict[str, Any]:
@@ -155,7 +163,7 @@ def _locate(name_or_path: str | os.PathLike[str]) -> tuple[Path, str]:
     text = os.fspath(name_or_path)
     is_name = isinstance(name_or_path, str) and "/" not in text
     if not is_name or text.endswith((".yaml", ".yml")):
-        return Path(text), text
+        return Path(expand_home(text)), text
     known = shipped()
     if text in known:
         return known[text], known[text].name
@@ -189,7 +197,7 @@ def _changes(overrides: Overrides, free: set[KeyPath]) -> Iterator[tuple[KeyPath
     for text in [overrides] if isinstance(overrides, str) else overrides:
         key, equals, value = text.partition("=")
         if not equals or not all(key.strip().split(".")):
-            raise ProximaError(f"--set: {text}: expected section.key=value")
+            raise ProximaError(f"--set: {masked(text)}: expected section.key=value")
         yield from _leaves({key.strip(): read_yaml(value, f"--set: {key.strip()}")}, (), free)
 
 
@@ -227,6 +235,7 @@ def _resolve(
     _restart_sections(merged, changes)
     for path, value in changes:
         _assign(merged, path, _plain(value, "--set", path))
+    _expand_homes(merged)
     scenario, found = _validate(merged, source)
     if scenario is not None:
         found = list(_faults(scenario))
@@ -291,6 +300,15 @@ def _overlaid(merged: Mapping[str, Any], changes: Sequence[tuple[KeyPath, Any]])
         "domain": changed.get(("domain",), merged.get("domain")),
         "env": {"backend": changed.get(("env", "backend"), backend)},
     }
+
+
+def _expand_homes(merged: dict[str, Any]) -> None:
+    """Replace the leading `~` of every setting that is a path."""
+    for key, value in merged.items():
+        if isinstance(value, dict):
+            _expand_homes(value)
+        elif key in PATH_KEYS and isinstance(value, str):
+            merged[key] = expand_home(value)
 
 
 def _plain(value: Any, source: str, path: KeyPath) -> Any:

@@ -19,12 +19,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
+from proxima.core.addresses import masked, without_secrets
 from proxima.track.telemetry import Attributes, Spans
 from proxima.track.tracker import Status as RunStatus
 
@@ -139,9 +140,10 @@ class Exporter:
         self._failed = True
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         with suppress(Exception):  # a console that cannot be written to is no reason to stop
+            reason = without_secrets(str(reason), self._endpoint)
             self._warn(
-                f"Spans do not arrive at {_without_password(self._endpoint)} ({reason}); the run goes "
-                "on. Is a collector listening there for OTLP over HTTP?"
+                f"Spans do not arrive at {masked(self._endpoint)} ({reason}); the run goes on. "
+                "Is a collector listening there for OTLP over HTTP?"
             )
 
 
@@ -150,11 +152,6 @@ def _headers() -> dict[str, str]:
     pairs = os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", "").split(",")
     split = (pair.partition("=") for pair in pairs if "=" in pair)
     return {key.strip(): unquote(value.strip()) for key, _, value in split}
-
-
-def _without_password(url: str) -> str:
-    user = urlsplit(url).netloc.rpartition("@")[0]
-    return url.replace(f"{user}@", "", 1) if user else url
 
 
 def _key_values(attributes: Attributes) -> list[KeyValue]:

@@ -22,6 +22,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
+from proxima.core.addresses import masked
 from proxima.track.messages import (
     Answer,
     Artifacts,
@@ -39,7 +40,7 @@ from proxima.track.messages import (
     decode,
     encode,
 )
-from proxima.track.store import ENVIRONMENT, explain_failure, without_password
+from proxima.track.store import ENVIRONMENT, explain_failure
 from proxima.track.tracker import (
     STALLED_SECONDS,
     RegisteredModel,
@@ -137,7 +138,7 @@ class WriterProcess:
         atexit.unregister(self._hand_over)
         parent, children = self.ids or (None, ())
         return TrackingOutcome(
-            parent, children, tuple(self._registered), self._error, without_password(self._uri)
+            parent, children, tuple(self._registered), self._error, masked(self._uri)
         )
 
     def _stalled(self) -> bool:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from proxima.core.addresses import masked
 from proxima.track.messages import Artifacts, Finish, Metrics, Plan
-from proxima.track.store import opening_sqlite, without_password
+from proxima.track.store import opening_sqlite
 from proxima.track.tracker import RunIds
 
 MAX_METRICS = 1000  # MLflow's limits for one log_batch
@@ -44,7 +45,7 @@ def open_session(plan: Plan, warn: Callable[[str], None]) -> Session:
         ids = RunIds(plan.resume_parent, tuple(plan.resume_children))
         if all(run_exists(client, run) for run in (ids.parent, *ids.children)):
             return reopen_runs(client, ids)
-        shown = without_password(plan.uri)
+        shown = masked(plan.uri)
         warn(f"The run to resume is not in {shown}; tracked as a new run there.")
     return Session(client, create_runs(client, experiment_id, plan), {})
 

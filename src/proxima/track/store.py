@@ -1,13 +1,18 @@
 """Where MLflow's store is and what may be said of it; imports nothing of MLflow."""
 
 import os
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from urllib.parse import urlsplit
+
+from proxima.core.addresses import is_masked, masked, without_secrets
+from proxima.core.errors import ProximaError
+from proxima.core.paths import expand_home
 
 DEFAULT_URI = "sqlite:///mlflow.db"
+CREDENTIALS = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")  # MLflow's own
 LOCKED_SECONDS = 10  # how long another process may hold the sqlite file when we open it
 ENVIRONMENT = {  # read by MLflow; what the user has set stays
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -19,26 +24,35 @@ ENVIRONMENT = {  # read by MLflow; what the user has set stays
 
 
 def resolve_uri(configured: str | None) -> str:
-    """The store's address, a relative sqlite file made absolute as MLflow does."""
-    uri = configured or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_URI
+    """The store's address, a relative sqlite file made absolute as MLflow does.
+
+    A resumed run's settings were stored without passwords: the environment has to give them again.
+    """
+    given = os.environ.get("MLFLOW_TRACKING_URI")
+    if configured is not None and is_masked(configured):
+        configured = given or _without_user(configured)
+    uri = expand_home(configured or given or DEFAULT_URI)
     path = uri.removeprefix("sqlite:///")
     if path == uri or path == ":memory:":
         return uri
     return f"sqlite:///{Path(path).absolute()}"
 
 
-def without_password(uri: str) -> str:
-    """The address as it may be shown and stored."""
-    password = urlsplit(uri).password
-    return uri.replace(f":{password}@", ":***@") if password else uri
+def _without_user(stored: str) -> str:
+    """A masked address that MLflow can use, if it finds user and password in its environment."""
+    address = re.sub(r"(?<=://)[^/?#]*@", "", stored)
+    if is_masked(address) or not any(map(os.environ.get, CREDENTIALS)):
+        raise ProximaError(
+            f"tracking.uri was stored without its password ({stored}); set MLFLOW_TRACKING_URI"
+        )
+    return address
 
 
 def explain_failure(uri: str, reason: str) -> str:
     """What a user is told when nothing more can be written to the store."""
-    shown = without_password(uri)
-    first_line = reason.replace(uri, shown).splitlines()[0][:400]
+    first_line = without_secrets(reason, uri).splitlines()[0][:400]
     return (
-        f"MLflow tracking at {shown} stopped: {first_line}. The run goes on and the local files "
+        f"MLflow tracking at {masked(uri)} stopped: {first_line}. The run goes on and the local files "
         "hold everything; check tracking.uri, or set tracking.enabled to false."
     )
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from proxima.core.addresses import is_masked
 from proxima.track.tracker import Status, warn_on_stderr
 
 Attributes = Mapping[str, str | int | float | bool]
@@ -45,7 +46,15 @@ def connect_spans(
     warn: Callable[[str], None] = warn_on_stderr,
 ) -> Spans:
     """The spans of a run, below one that is the run itself and carries these attributes."""
-    endpoint = config.otlp_endpoint or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    given = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    endpoint = config.otlp_endpoint or given
+    if endpoint and is_masked(endpoint):  # a resumed run's
+        endpoint = given
+        if not endpoint:
+            warn(
+                f"telemetry.otlp_endpoint was stored without its password ({config.otlp_endpoint}); "
+                "set OTEL_EXPORTER_OTLP_ENDPOINT. The run goes on without spans."
+            )
     if not endpoint:
         return no_spans()
     from proxima.track.otlp import start_exporter

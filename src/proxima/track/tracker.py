@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from proxima.core.errors import ProximaError
+
 Status = Literal["finished", "interrupted", "failed"]
 STALLED_SECONDS = 60  # after so long without anything written, nobody waits any longer
 
@@ -22,7 +24,8 @@ class TrackingConfig:
     enabled: bool = True
     """Record the run in MLflow; the local files are written in any case."""
     uri: str | None = None
-    """MLflow server or store; null takes MLFLOW_TRACKING_URI or else the embedded sqlite file."""
+    """MLflow server or store; null takes MLFLOW_TRACKING_URI or else the embedded sqlite file.
+    A password in it is not stored: to resume, give the address again in MLFLOW_TRACKING_URI."""
     register: bool = True
     """Register a converged trial's policy in the Model Registry."""
 
@@ -82,6 +85,13 @@ def no_tracker() -> Tracker:
     )
 
 
+def failed_tracker(error: str, ids: RunIds | None) -> Tracker:
+    """A tracker that records nothing, though it should have."""
+    parent, children = ids or (None, ())
+    outcome = TrackingOutcome(parent, children, (), error, None)
+    return no_tracker()._replace(finish=lambda trial_statuses, status: outcome, ids=lambda: ids)
+
+
 def warn_on_stderr(message: str) -> None:
     """Say a message where it does not mix with a command's results."""
     print(message, file=sys.stderr)
@@ -112,13 +122,19 @@ def connect(
     from proxima.track.process import start_writer
     from proxima.track.store import resolve_uri
 
+    try:
+        uri = resolve_uri(config.uri)
+    except ProximaError as error:
+        words = f"{error}. The run goes on without tracking; the local files hold everything."
+        warn(words)
+        return failed_tracker(words, resume_from)
     texts = {key: str(value) for key, value in flatten(params).items()}
     children = [
         ChildRun(f"trial_{k}_{stage}" if stage else f"trial_{k}", k, int(seed), stage)
         for k, seed in enumerate(trials)
         for stage in (stages or ("",))
     ]
-    plan = Plan(resolve_uri(config.uri), name, run_id, texts, children, *(resume_from or ()))
+    plan = Plan(uri, name, run_id, texts, children, *(resume_from or ()))
     return start_writer(plan, config.register, warn)
 
 

@@ -5,7 +5,7 @@
                                                                └─► answers ─► stdout
 
 Its life hangs on the run's. When the run goes without a `Finish`, even by kill -9, what has
-arrived is written and the runs are closed as interrupted. Ctrl-C is the run's to act on, not ours.
+arrived is written and the runs are closed as interrupted. Signals to stop are the run's to act on, not ours.
 """
 
 import logging
@@ -165,8 +165,9 @@ def take_pipes() -> tuple[BinaryIO, BinaryIO]:
 def main() -> None:
     """Serve one run."""
     parent = os.getppid()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    for number in signal.Signals:
+        if number.name in ("SIGINT", "SIGTERM", "SIGHUP"):  # no SIGHUP on every system
+            signal.signal(number, signal.SIG_IGN)
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     commands, answers = take_pipes()

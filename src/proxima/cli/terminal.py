@@ -1,0 +1,198 @@
+"""Standard output and error as a run uses them: a reader that is slow, gone or full is not its problem.
+
+    Output(stream, waits=False)   progress: what the reader does not take at once is dropped
+    Output(stream, waits=True)    results: waits for a slow reader; none at all is no error
+
+A screen shows progress in the way that suits where it goes: a terminal gets lines that are redrawn, a
+notebook one line that is overwritten, everything else (a file, a pipe) a line per tenth of the way.
+"""
+
+import io
+import os
+import select
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import IO, Any, NamedTuple, TextIO
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+# What a pipe takes at once if it takes anything.
+PIECE = getattr(select, "PIPE_BUF", 512)
+PATIENCE = (
+    100  # milliseconds for a reader that has kept up so far: a terminal may be busy for a moment
+)
+PLAIN: dict[str, Any] = {  # names are no markup
+    "markup": False,
+    "emoji": False,
+    "highlight": False,
+    "force_jupyter": False,
+}
+
+
+class Output(io.TextIOBase):
+    """A stream to write to that never raises, and (not `waits`) never blocks."""
+
+    def __init__(self, stream: TextIO | None, waits: bool) -> None:
+        self.stream = stream  # None: closed before the program was started
+        self.waits = waits
+        self._keeps_up = True
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return (self.stream and self.stream.encoding) or "utf-8"
+
+    def isatty(self) -> bool:
+        """Whether a person is looking."""
+        with suppress(ValueError):  # closed
+            return self.stream is not None and self.stream.isatty()
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        """Writes as much as can be."""
+        with suppress(OSError, ValueError):  # gone, full or closed
+            self._send(text)
+        return len(text)
+
+    def _send(self, text: str) -> None:
+        if self.stream is None:
+            return
+        descriptor = _descriptor(self.stream)
+        if descriptor is None:
+            self.stream.write(text)
+            self.stream.flush()
+            return
+        # Past the stream's own buffer, which would try again at the end of the program.
+        if self.waits:
+            self.stream.flush()
+        content = text.encode(self.encoding, "replace")
+        for start in range(0, len(content), PIECE):
+            if not self.waits and not self._takes_more(descriptor):
+                return
+            _write_all(descriptor, content[start : start + PIECE])
+
+    def _takes_more(self, descriptor: int) -> bool:
+        if sys.platform == "win32":  # cannot be asked
+            return True
+        poll = select.poll()
+        poll.register(descriptor, select.POLLOUT)
+        self._keeps_up = bool(poll.poll(PATIENCE if self._keeps_up else 0))
+        return self._keeps_up
+
+
+def _descriptor(stream: TextIO) -> int | None:
+    """Of a real file; a notebook's or a test's stream has none of its own."""
+    if not isinstance(stream, io.TextIOWrapper):
+        return None
+    try:
+        return stream.fileno()
+    except io.UnsupportedOperation:
+        return None
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(descriptor, content) :]
+
+
+def plain_console(stderr: bool = False) -> Console:
+    """Prints text as it is, without reading markup into it."""
+    return Console(stderr=stderr, **PLAIN)
+
+
+def run_console(stderr: bool = False) -> Console:
+    """For the results of a run, which has succeeded whether or not anybody reads them."""
+    return Console(file=_text(Output(sys.stderr if stderr else sys.stdout, waits=True)), **PLAIN)
+
+
+def _text(output: Output) -> IO[str]:
+    return output  # type: ignore[return-value]
+
+
+class Progress(NamedTuple):
+    """How far something has come."""
+
+    of: Any  # a run, or a stage of a trial
+    fraction: float
+    ended: bool
+    line: Text
+    details: Text = Text()  # for a terminal
+
+
+class Screen(NamedTuple):
+    """Where progress is shown."""
+
+    say: Callable[[str], None]
+    show: Callable[[Progress], None]
+    close: Callable[[], None]
+
+
+def open_screen(console: Console, waiting: str) -> Screen:
+    """The screen of a console; `waiting` is shown until there is progress."""
+    file: Any = console.file
+    output = Output(file.stream if isinstance(file, Output) else file, waits=False)
+    if in_notebook():
+        return _notebook(output)
+    own = Console(file=_text(output), force_terminal=console.is_terminal, **PLAIN)
+    return _terminal(own, waiting) if console.is_terminal else _log(own)
+
+
+def _terminal(console: Console, waiting: str) -> Screen:
+    live = Live(
+        Text(waiting, style="dim"),
+        console=console,
+        transient=True,
+        refresh_per_second=8,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    live.start()
+    return Screen(
+        say=lambda text: console.print(text, soft_wrap=True),
+        show=lambda progress: live.update(Group(progress.line, progress.details)),
+        close=live.stop,
+    )
+
+
+def _log(console: Console) -> Screen:
+    shown: dict[Any, float] = {}
+
+    def show(progress: Progress) -> None:
+        last = shown.get(progress.of, -1.0)
+        if progress.ended or progress.fraction >= last + 0.1:
+            shown[progress.of] = progress.fraction
+            console.print(progress.line, soft_wrap=True)
+
+    return Screen(lambda text: console.print(text, soft_wrap=True), show, lambda: None)
+
+
+def _notebook(output: Output) -> Screen:
+    """One line that is written over, by a return to its beginning."""
+    width = 0
+
+    def overwrite(text: str, end: str) -> None:
+        nonlocal width
+        output.write(f"\r{text.ljust(width)}{end}")
+        width = 0 if end else len(text)
+
+    def close() -> None:
+        if width:
+            overwrite("", "\r")
+
+    return Screen(
+        say=lambda text: overwrite(text, "\n"),
+        show=lambda progress: overwrite(progress.line.plain, ""),
+        close=close,
+    )
+
+
+def in_notebook() -> bool:
+    """Whether this is the kernel of a notebook."""
+    ipython: Any = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and "IPKernelApp" in shell.config

@@ -1,0 +1,268 @@
+"""What is shown of a run never ends it, slows it or changes it, whoever reads."""
+
+import io
+import os
+import shlex
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from proxima.run.recording import StageView
+from rich.console import Console
+from tiny import TINY, command, flags, read, run_process
+from tracking import wait_until
+
+from proxima.cli import terminal
+from proxima.cli.console import live_display, print_summary
+from proxima.cli.terminal import PLAIN, Output, Progress, open_screen
+from proxima.scenario import load
+
+TINY_RUN = ["experiment", "--scenario", "cartpole", *flags(*TINY, "training.max_steps=640")]
+LATEST = "logs/cartpole/latest"
+
+
+def shell(workdir, line: str) -> subprocess.CompletedProcess:
+    """A tiny run, PROXIMA in the line of a shell that fails if any part of a pipe does."""
+    words = shlex.join(map(str, command(*TINY_RUN)))
+    script = f"set -o pipefail; {line.replace('PROXIMA', words)}"
+    return subprocess.run(
+        ["bash", "-c", script], cwd=workdir, capture_output=True, text=True, timeout=300
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "PROXIMA | head -1",
+        "PROXIMA | true",
+        "PROXIMA > /dev/full",
+        "PROXIMA >&-",
+        "PROXIMA --json | true",
+        "PROXIMA --json 2> /dev/full",
+    ],
+)
+def test_a_run_whose_output_nobody_takes_succeeds(workdir, line):
+    done = shell(workdir, line)
+    assert done.returncode == 0, done
+    assert done.stderr == "" or "--json" in line
+    assert read(workdir / LATEST / "run.json")["status"] == "finished"
+    assert (workdir / LATEST / "report.html").exists()
+
+
+def test_an_error_keeps_its_code_where_it_cannot_be_said(workdir):
+    words = shlex.join(map(str, command("experiment", "--scenario", "nothing")))
+    done = subprocess.run(["bash", "-c", f"{words} 2> /dev/full"], cwd=workdir, timeout=300)
+    assert done.returncode == 1
+
+
+def full_pipe() -> tuple[int, int]:
+    """A pipe that takes no more."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x" * 4096)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x")
+    os.set_blocking(writing, True)
+    return reading, writing
+
+
+def test_a_run_whose_reader_sleeps_ends_all_the_same_and_its_results_wait(workdir):
+    reading, writing = full_pipe()
+    process = subprocess.Popen(command(*TINY_RUN), cwd=workdir, stdout=writing)
+    os.close(writing)
+    info = workdir / LATEST / "run.json"
+    try:
+        wait_until(lambda: info.exists() and read(info)["status"] == "finished", 200)
+        with os.fdopen(reading) as output:
+            text = output.read()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert "Results, plots and checkpoints:" in text
+    assert "640 / 640 steps" not in text, "progress was not kept for a reader that slept"
+
+
+def guarded(work) -> None:
+    """Does the work in a thread, so that a test of what never blocks does not block itself."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(120)
+    assert not thread.is_alive(), "it waits"
+
+
+@pytest.mark.parametrize("terminal_like", [False, True])
+def test_a_chatty_display_does_not_wait_for_its_reader(terminal_like):
+    reading, writing = os.pipe()
+    with os.fdopen(reading), os.fdopen(writing, "w") as stream:
+        console = Console(file=stream, force_terminal=terminal_like, **PLAIN)
+        display = live_display(console, load("cartpole"))
+
+        def chat() -> None:
+            for number in range(2000):
+                display.say(f"{number} {'x' * 100}")
+            display.say("y" * 100_000)
+            display.close()
+
+        guarded(chat)
+
+
+def test_a_reader_that_keeps_up_gets_everything():
+    reading, writing = os.pipe()
+    read_back = []
+    with os.fdopen(reading) as source, os.fdopen(writing, "w") as stream:
+        output = Output(stream, waits=True)
+        reader = threading.Thread(target=lambda: read_back.append(source.read()))
+        reader.start()
+        lines = [f"{number} {'é' * 100}\n" for number in range(3000)]
+        for line in lines:
+            output.write(line)
+        stream.close()
+        reader.join(60)
+    assert read_back == ["".join(lines)]
+
+
+def test_what_was_printed_before_comes_first():
+    script = (
+        "import sys; from proxima.cli.terminal import Output; "
+        "print('first'); Output(sys.stdout, waits=True).write('second\\n'); print('third')"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.split() == ["first", "second", "third"]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_streams_that_are_gone_closed_or_of_few_letters_raise_nothing(waits):
+    Output(None, waits).write("text")
+    closed = io.StringIO()
+    closed.close()
+    assert not Output(closed, waits).isatty()
+    Output(closed, waits).write("text")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with suppress(BrokenPipeError), os.fdopen(writing, "w") as stream:
+        Output(stream, waits).write("text")
+    small = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    Output(small, waits).write("a ━ b\n")
+
+
+NAME = "[red]x[/] :smile:"
+
+
+def scenario(name: str):
+    return SimpleNamespace(
+        name=name,
+        trials=1,
+        training=SimpleNamespace(max_steps=100, max_episodes=None),
+    )
+
+
+def report(steps: int):
+    book = SimpleNamespace(steps=steps, episodes=1, stopped=None if steps < 100 else "budget")
+    progress = SimpleNamespace(books=(book,), active=np.array([steps < 100]))
+    return SimpleNamespace(progress=progress, metrics=[{"episode/return": 12.0}])
+
+
+def test_names_that_look_like_markup_are_printed_as_they_are():
+    text = io.StringIO()
+    console = Console(file=text, width=200, **PLAIN)
+    display = live_display(console, scenario(NAME))
+    display.say(f"Saved in {NAME}")
+    display.chunk(report(100), 1.0)
+    display.stage(StageView(0, "sft", 4, 4, {}), 1.0)
+    display.close()
+    result = {"trial": 0, "environment_steps": 1, "episodes": 1, "stopped": "budget"}
+    figures = {"return_mean": 1.0, "return_std": 0.0}
+    result |= {"converged": False, "evaluation": figures, "sampled": figures}
+    aggregate = {"iqm": 1.0, "low": None, "high": None, "n": 1}
+    print_summary(
+        console,
+        {
+            "scenario": NAME,
+            "algorithm": "ppo",
+            "trials": [result],
+            "aggregate": aggregate,
+            "baselines": {"random": aggregate},
+            "target_reward": None,
+            "registered": [{"name": NAME, "version": "1", "uri": NAME}],
+            "tracking_error": NAME,
+            "paths": {"run": NAME, "report": NAME},
+        },
+    )
+    lines = [line for line in text.getvalue().splitlines() if "x" in line and "index" not in line]
+    assert sum(NAME in line for line in lines) == 8
+
+
+def test_a_scenario_whose_name_looks_like_markup_runs(workdir):
+    (workdir / "[red]x.yaml").write_text("env: {name: CartPole-v1}\n")
+    settings = flags(*TINY, "training.max_steps=640")
+    done = run_process(["experiment", "--config", "[red]x.yaml", *settings], workdir)
+    assert done.code == 0, done.err
+    assert "[red]x  ━" in done.out and "[red]x · ppo" in done.out
+    again = run_process(["resume", "[red]x"], workdir)
+    assert again.code == 0 and "logs/[red]x/runs/" in again.out
+
+
+def test_a_log_gets_a_line_per_tenth_without_control_characters():
+    text = io.StringIO()
+    display = live_display(Console(file=text, **PLAIN), scenario("name"))
+    for steps in range(1, 101):
+        display.chunk(report(steps), 1.0)
+    display.close()
+    lines = text.getvalue().splitlines()
+    assert 10 <= len(lines) <= 12 and "100 / 100 steps" in lines[-1]
+    assert "\x1b" not in text.getvalue() and "\r" not in text.getvalue()
+
+
+def test_a_notebook_gets_one_line_that_is_overwritten(monkeypatch):
+    monkeypatch.setattr(terminal, "in_notebook", lambda: True)
+    text = io.StringIO()
+    display = live_display(Console(file=text, **PLAIN), scenario("name"))
+    for steps in (10, 20, 30):
+        display.chunk(report(steps), 1.0)
+    display.say("a message")
+    display.chunk(report(100), 1.0)
+    display.close()
+    assert text.getvalue().count("\n") == 1
+    assert "\x1b" not in text.getvalue()
+    shown = [line.rstrip() for line in text.getvalue().split("\r") if line.strip()]
+    assert len(shown) == 5 and shown[3] == "a message"
+
+
+def test_a_notebook_is_known_by_its_kernel(monkeypatch):
+    assert not terminal.in_notebook()
+    shells = {"kernel": {"IPKernelApp": {}}, "terminal": {"TerminalIPythonApp": {}}}
+    for name, config in shells.items():
+        shell = SimpleNamespace(config=config)
+        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda s=shell: s))
+        assert terminal.in_notebook() == (name == "kernel")
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
+    assert not terminal.in_notebook()
+
+
+def test_a_terminal_redraws_its_lines():
+    master, slave = os.openpty()
+    os.set_blocking(master, False)
+    shown = ""
+
+    def is_shown(text: str) -> bool:
+        nonlocal shown
+        with suppress(BlockingIOError):
+            shown += os.read(master, 65536).decode()
+        return text in shown
+
+    with os.fdopen(slave, "w") as stream:
+        screen = open_screen(Console(file=stream, **PLAIN), "waiting")
+        screen.show(Progress("run", 0.5, False, terminal.Text("half way")))
+        screen.say("a message")
+        screen.close()
+        wait_until(lambda: is_shown("a message"))
+    os.close(master)
+    assert "\x1b[" in shown

@@ -1,0 +1,119 @@
+"""Signals that ask a run to stop, while it trains and while it finishes: `resume` goes on from there."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+from resume import Case, check_same, latest
+from tiny import TINY, command, read, run_process, stop_at_row
+from tracking import wait_until
+
+from proxima.run.signals import interruptible, raising
+
+pytestmark = pytest.mark.optimized
+
+CASE = Case("cartpole", *TINY, "training.max_steps=4096", "seed=3", "checkpoint.frequency=7")
+LATEST = "logs/cartpole/latest"
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_stopped_while_training_a_run_goes_on_from_there(workdir, whole, number):
+    stopped = stop_at_row(CASE.command(), workdir, f"{LATEST}/trial_0/metrics.jsonl", 20, number)
+    assert stopped.code == 130, stopped
+    assert "proxima resume" in stopped.out and "Traceback" not in stopped.err
+    finish(workdir, whole)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_stopped_while_finishing_a_run_is_finished_by_resume(workdir, whole, number):
+    process = subprocess.Popen(
+        command(*CASE.command()), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        results = workdir / LATEST / "trial_0" / "results.json"  # before plots, policy and page
+        wait_until(lambda: results.exists() or process.poll() is not None, 200)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130, (out, err)
+    assert "proxima resume" in out and "Traceback" not in err
+    finish(workdir, whole)
+
+
+def finish(workdir, whole) -> None:
+    run = latest(workdir, CASE)
+    assert read(run / "run.json")["status"] == "interrupted"
+    resumed = run_process(["resume", "cartpole"], workdir)
+    assert resumed.code == 0, resumed.err
+    check_same(run, whole(CASE))
+
+
+def send(number: signal.Signals) -> None:
+    os.kill(os.getpid(), number)
+    time.sleep(0)  # Python handles it between two of its own steps
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_the_first_signal_is_remembered_and_the_second_ends_at_once(number):
+    with pytest.raises(KeyboardInterrupt), interruptible() as asked:
+        assert not asked()
+        send(number)
+        assert asked()
+        send(number)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_outside_the_loop_every_signal_interrupts(number):
+    before = [signal.getsignal(each) for each in SIGNALS]
+    with raising():
+        with interruptible() as asked:
+            send(number)
+            assert asked()
+        with pytest.raises(KeyboardInterrupt):
+            send(number)
+    assert [signal.getsignal(each) for each in SIGNALS] == before
+
+
+class Dropping:
+    """Gets a signal while it is being destroyed, where Python drops what is raised."""
+
+    def __del__(self) -> None:
+        send(signal.SIGTERM)
+
+
+def test_a_signal_that_python_dropped_comes_again():
+    dropping = Dropping()
+    with pytest.raises(KeyboardInterrupt), raising():
+        del dropping
+        threading.Event().wait(60)
+        pytest.fail("it was lost")
+
+
+def test_what_nohup_ignores_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with raising(), interruptible() as asked:
+            send(signal.SIGHUP)
+            assert not asked()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_in_another_thread_signals_are_left_alone():
+    handlers = []
+
+    def work() -> None:
+        with raising(), interruptible() as asked:
+            handlers.append(signal.getsignal(signal.SIGTERM))
+            assert not asked()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert handlers == [signal.getsignal(signal.SIGTERM)]
