@@ -1,6 +1,7 @@
 """How long the parts of an update take: of a scenario by itself, without a run."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ def profile_scenario(scenario: Scenario) -> dict[str, Any]:
     use_compilation_cache()
     prepared = owner.prepare(scenario)
     try:
-        return _measured(scenario, prepared.stages[0].make(lambda trial: None))
+        return _measured(scenario, prepared.stages[0].make(lambda trial: Path()))
     finally:
         prepared.close()
 

@@ -93,7 +93,8 @@ def json_schema() -> dict[str, Any]:
 
 def _domain_schema(name: str) -> dict[str, Any]:
     """The schema of a domain's scenarios, every choice of theirs in it."""
-    kind, choices = domain(name).scenario, {each.section: each for each in choices_of(name)}
+    kind: Any = domain(name).scenario
+    choices = {each.section: each for each in choices_of(name)}
     if not choices:
         schema = _adapter(kind).json_schema()
     else:

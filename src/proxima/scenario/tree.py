@@ -129,7 +129,7 @@ def name_choices(merged: dict[str, Any]) -> None:
 
 def class_of(merged: Mapping[str, Any]) -> Any:
     """The class of a scenario whose choices are named, its parameters filled in."""
-    kind = domain(merged["domain"]).scenario
+    kind: Any = domain(merged["domain"]).scenario
     chosen = {
         each.section: each.config(_chosen(merged, each)) for each in choices_of(merged["domain"])
     }
