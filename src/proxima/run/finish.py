@@ -33,7 +33,7 @@ from proxima.run.results import (
     TrialResult,
     aggregate_of,
 )
-from proxima.track.tracker import Status, TrackingOutcome
+from proxima.track.types import Status, TrackingOutcome
 from proxima.train.memory import MEGABYTE, peak_bytes
 
 STAGE = "stage.json"

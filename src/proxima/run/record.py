@@ -18,7 +18,7 @@ from proxima.run.display import Callback, Display, View, callback_view
 from proxima.run.files import RunFiles, append_row, keep_rows_until, read_rows
 from proxima.run.results import RunInfo
 from proxima.scenario import Scenario, to_stored
-from proxima.track.tracker import Tracker
+from proxima.track.types import Tracker
 from proxima.train import checkpoint
 from proxima.train.convergence import Convergence
 from proxima.train.loop import Book, Observer, Progress, Report, fresh_progress, train

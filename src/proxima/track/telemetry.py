@@ -5,14 +5,12 @@ nowhere; as with a tracker, adding one never waits and never raises.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from proxima.core.addresses import is_masked
-from proxima.track.tracker import Status, warn_on_stderr
-
-Attributes = Mapping[str, str | int | float | bool]
+from proxima.track.tracker import warn_on_stderr
+from proxima.track.types import Attributes, Spans
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,15 +21,6 @@ class TelemetryConfig:
     """When training has ended, measure how long rollout, environments, acting and learning take."""
     otlp_endpoint: str | None = None
     """Collector for spans, http://localhost:4318 for example; null takes OTEL_EXPORTER_OTLP_ENDPOINT."""
-
-
-class Spans(NamedTuple):
-    """The functions a run calls."""
-
-    add: Callable[[str, int, int, Attributes], None]
-    """(name, start, end, attributes): something that has ended, times in nanoseconds since 1970."""
-    finish: Callable[[Status], None]
-    """(the run's status): ends the span of the whole run; waits a moment for what is left to go out."""
 
 
 def no_spans() -> Spans:

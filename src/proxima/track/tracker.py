@@ -1,4 +1,4 @@
-"""What a tracker is, its settings, and the one that does nothing.
+"""A tracker's settings, the one that they ask for, and the one that does nothing.
 
 A tracker copies what the local files already hold to somewhere people look at many runs side by
 side. None of its functions waits for that place except `finish`, and none of them raises because
@@ -8,13 +8,10 @@ of it: a failure is said once and handed back in the outcome.
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from proxima.core.errors import ProximaError
-
-Status = Literal["finished", "interrupted", "failed"]
-STALLED_SECONDS = 60  # after so long without anything written, nobody waits any longer
+from proxima.track.types import RunIds, Tracker, TrackingOutcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,48 +25,6 @@ class TrackingConfig:
     A password in it is not stored: to resume, give the address again in MLFLOW_TRACKING_URI."""
     register: bool = True
     """Register a converged trial's policy in the Model Registry."""
-
-
-class RunIds(NamedTuple):
-    """The tracker's own names of a run and of its trials, in the trials' order."""
-
-    parent: str
-    children: tuple[str, ...]
-
-
-class RegisteredModel(NamedTuple):
-    """A policy in the Model Registry; the uri is what `mlflow.pyfunc.load_model` takes."""
-
-    name: str
-    version: str
-    uri: str
-
-
-class TrackingOutcome(NamedTuple):
-    """What became of a run's tracking; `error` is None when everything arrived."""
-
-    run_id: str | None
-    child_run_ids: tuple[str, ...]
-    registered: tuple[RegisteredModel, ...]
-    error: str | None
-    uri: str | None
-
-
-class Tracker(NamedTuple):
-    """The functions a run calls; trial None means the run as a whole."""
-
-    log_metrics: Callable[[int, int, Mapping[str, float]], None]
-    """(trial, step, metrics): numbers of one trial at an environment step."""
-    log_parent_metrics: Callable[[int, Mapping[str, float]], None]
-    """(step, metrics): numbers over all trials."""
-    log_artifacts: Callable[[int | None, Path, str | None], None]
-    """(trial, file or directory, artifact path): read later, so it must stay until `finish`."""
-    register: Callable[[int, Path, Mapping[str, float]], None]
-    """(trial, exported policy, metrics): a new version in the Model Registry."""
-    finish: Callable[[Sequence[Status], Status], TrackingOutcome]
-    """(trials' statuses, the run's status): waits until all is written, and says how it went."""
-    ids: Callable[[], RunIds | None]
-    """The run ids, or None as long as they are not known; never waits."""
 
 
 def no_tracker() -> Tracker:
