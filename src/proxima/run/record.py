@@ -18,7 +18,7 @@ from proxima.run.display import Callback, Display, View, callback_view
 from proxima.run.files import RunFiles, append_row, keep_rows_until, read_rows
 from proxima.run.results import RunInfo
 from proxima.scenario import Scenario, to_stored
-from proxima.track.types import Tracker
+from proxima.track.tracker import Tracker
 from proxima.train import checkpoint
 from proxima.train.convergence import Convergence
 from proxima.train.loop import Book, Observer, Progress, Report, fresh_progress, train
@@ -157,6 +157,17 @@ def saved(run_files: RunFiles, prepared: Prepared) -> str | None:
             trial = f", trial {planned.trials[0]}" if planned.name and planned.trials[0] else ""
             furthest = f"{'update' if planned.name else 'step'} {step:,}{stage}{trial}"
     return furthest
+
+
+def saved_scenario(files: RunFiles, trials: int) -> Mapping[str, Any] | None:
+    """The scenario that the newest checkpoint was made with; None where there is none yet."""
+    newest: tuple[float, Mapping[str, Any]] | None = None
+    for path in files.root.glob("trial_*/**/checkpoints/last"):
+        manifest = checkpoint.load_manifest(path)
+        made = (path / checkpoint.MANIFEST).stat().st_mtime
+        if newest is None or made > newest[0]:
+            newest = made, manifest["scenario"]
+    return None if newest is None else newest[1]
 
 
 @final

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from proxima.track.types import Status
+from proxima.track.tracker import Status
 
 
 class ChildRun(NamedTuple):

@@ -26,8 +26,8 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from proxima.core.addresses import masked, without_secrets
-from proxima.track.types import Attributes, Spans
-from proxima.track.types import Status as RunStatus
+from proxima.track.telemetry import Attributes, Spans
+from proxima.track.tracker import Status as RunStatus
 
 BATCH_SECONDS = 1.0
 ANSWER_SECONDS = 2.0  # how long a collector may take to answer

@@ -41,7 +41,7 @@ from proxima.track.messages import (
     encode,
 )
 from proxima.track.store import ENVIRONMENT, explain_failure
-from proxima.track.types import (
+from proxima.track.tracker import (
     STALLED_SECONDS,
     RegisteredModel,
     RunIds,

@@ -17,7 +17,7 @@ import numpy as np
 
 from proxima.core.errors import ProximaError
 from proxima.track import served_policy
-from proxima.track.types import RegisteredModel
+from proxima.track.tracker import RegisteredModel
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 POLICY_FILES = ("policy.safetensors", "policy.stablehlo", "policy.json")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from proxima.core.addresses import masked
 from proxima.track.messages import Artifacts, Finish, Metrics, Plan
 from proxima.track.store import opening_sqlite
-from proxima.track.types import RunIds
+from proxima.track.tracker import RunIds
 
 MAX_METRICS = 1000  # MLflow's limits for one log_batch
 MAX_PARAMS = 100

@@ -1,4 +1,4 @@
-"""A tracker's settings, the one that they ask for, and the one that does nothing.
+"""What a tracker is, its settings, and the one that does nothing.
 
 A tracker copies what the local files already hold to somewhere people look at many runs side by
 side. None of its functions waits for that place except `finish`, and none of them raises because
@@ -8,10 +8,11 @@ of it: a failure is said once and handed back in the outcome.
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Literal, NamedTuple
 
-from proxima.core.errors import ProximaError
-from proxima.track.types import RunIds, Tracker, TrackingOutcome
+Status = Literal["finished", "interrupted", "failed"]
+STALLED_SECONDS = 60  # after so long without anything written, nobody waits any longer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +26,48 @@ class TrackingConfig:
     A password in it is not stored: to resume, give the address again in MLFLOW_TRACKING_URI."""
     register: bool = True
     """Register a converged trial's policy in the Model Registry."""
+
+
+class RunIds(NamedTuple):
+    """The tracker's own names of a run and of its trials, in the trials' order."""
+
+    parent: str
+    children: tuple[str, ...]
+
+
+class RegisteredModel(NamedTuple):
+    """A policy in the Model Registry; the uri is what `mlflow.pyfunc.load_model` takes."""
+
+    name: str
+    version: str
+    uri: str
+
+
+class TrackingOutcome(NamedTuple):
+    """What became of a run's tracking; `error` is None when everything arrived."""
+
+    run_id: str | None
+    child_run_ids: tuple[str, ...]
+    registered: tuple[RegisteredModel, ...]
+    error: str | None
+    uri: str | None
+
+
+class Tracker(NamedTuple):
+    """The functions a run calls; trial None means the run as a whole."""
+
+    log_metrics: Callable[[int, int, Mapping[str, float]], None]
+    """(trial, step, metrics): numbers of one trial at an environment step."""
+    log_parent_metrics: Callable[[int, Mapping[str, float]], None]
+    """(step, metrics): numbers over all trials."""
+    log_artifacts: Callable[[int | None, Path, str | None], None]
+    """(trial, file or directory, artifact path): read later, so it must stay until `finish`."""
+    register: Callable[[int, Path, Mapping[str, float]], None]
+    """(trial, exported policy, metrics): a new version in the Model Registry."""
+    finish: Callable[[Sequence[Status], Status], TrackingOutcome]
+    """(trials' statuses, the run's status): waits until all is written, and says how it went."""
+    ids: Callable[[], RunIds | None]
+    """The run ids, or None as long as they are not known; never waits."""
 
 
 def no_tracker() -> Tracker:
@@ -50,55 +93,3 @@ def failed_tracker(error: str, ids: RunIds | None) -> Tracker:
 def warn_on_stderr(message: str) -> None:
     """Say a message where it does not mix with a command's results."""
     print(message, file=sys.stderr)
-
-
-def connect(
-    config: TrackingConfig,
-    name: str,
-    run_id: str,
-    params: Mapping[str, Any],
-    trials: Sequence[int],
-    *,
-    stages: Sequence[str] = (),
-    resume_from: RunIds | None = None,
-    warn: Callable[[str], None] = warn_on_stderr,
-) -> Tracker:
-    """A tracker for run `run_id` of experiment `name` whose trials have these seeds; never waits.
-
-    Each trial is a child run, or with `stages` one per stage; these are numbered trial by trial.
-
-    With `resume_from` the named runs are opened again and go on. Metrics keep the values first
-    logged: what a resumed trial reports a second time, at a step the store already holds for that
-    metric, is left out. Parameters are not written again, since MLflow lets none change.
-    """
-    if not config.enabled:
-        return no_tracker()
-    from proxima.track.messages import ChildRun, Plan
-    from proxima.track.process import start_writer
-    from proxima.track.store import resolve_uri
-
-    try:
-        uri = resolve_uri(config.uri)
-    except ProximaError as error:
-        words = f"{error}. The run goes on without tracking; the local files hold everything."
-        warn(words)
-        return failed_tracker(words, resume_from)
-    texts = {key: str(value) for key, value in flatten(params).items()}
-    children = [
-        ChildRun(f"trial_{k}_{stage}" if stage else f"trial_{k}", k, int(seed), stage)
-        for k, seed in enumerate(trials)
-        for stage in (stages or ("",))
-    ]
-    plan = Plan(uri, name, run_id, texts, children, *(resume_from or ()))
-    return start_writer(plan, config.register, warn)
-
-
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The leaves of nested mappings under dotted names, `{"a": {"b": 1}}` as `{"a.b": 1}`."""
-    leaves: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            leaves |= flatten(value, f"{prefix}{key}.")
-        else:
-            leaves[f"{prefix}{key}"] = value
-    return leaves

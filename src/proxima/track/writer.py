@@ -41,7 +41,7 @@ from proxima.track.messages import (
 from proxima.track.registry import register_policy
 from proxima.track.runs import Session, close_runs, log_artifacts, log_metrics, open_session
 from proxima.track.store import explain_failure
-from proxima.track.types import STALLED_SECONDS
+from proxima.track.tracker import STALLED_SECONDS
 
 MAX_TAKEN = 1000  # messages between two signs of progress
 LAST_LINES_SECONDS = 2  # for the receiver to read what a dead parent left in the pipe
