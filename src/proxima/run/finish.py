@@ -302,7 +302,10 @@ def _changes(run: Run, trials: Sequence[TrialResult]) -> dict[str, Change]:
                     aggregate_of([np.nan if v is None else v for v in values])
                     for values in (
                         [each.first.get(name) for each in reached],
-                        [each.last.get(name) for each in reached],
+                        [
+                            None if each.stopped == "nan" else each.last.get(name)
+                            for each in reached
+                        ],
                     )
                 )
                 changes[f"{stage}/{name}"] = Change(before=before, after=after)
