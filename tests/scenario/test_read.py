@@ -74,7 +74,12 @@ def test_shipped_scenario_loads_describes_itself_and_opens_with_a_comment(name):
 def test_shipped_scenario_writes_only_what_differs_from_the_defaults(name):
     path = shipped()[name]
     written = parse(path.read_text(), path.name)
-    chosen = {"env": ("backend",), "algorithm": ("name",), "data": ("pattern",)}
+    chosen = {
+        "env": ("backend",),
+        "network": ("kind",),
+        "algorithm": ("name",),
+        "data": ("pattern",),
+    }
     kinds = {
         section: {key: written[section][key] for key in keys if key in written[section]}
         for section, keys in chosen.items()
