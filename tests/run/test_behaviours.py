@@ -1,4 +1,4 @@
-"""What every run does, whatever it trains: the same cases over environments, compiled and on the host, and language."""
+"""What every run does, whatever it trains: the same cases over environments and language."""
 
 import dataclasses
 import json
