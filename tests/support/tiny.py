@@ -95,7 +95,11 @@ def budget(name: str) -> tuple[str, ...]:
     """Settings that make a shipped scenario small, whichever its algorithm, and its data if it has any."""
     scenario = load(name)
     small = SMALL if hasattr(scenario.network, "hidden") else without_hidden(SMALL)
-    return (*small, *SIZES[scenario.algorithm.name], *([ROWS] if scenario.data else []))
+    return (
+        *small,
+        *SIZES[scenario.algorithm.name],
+        *([ROWS] if scenario.domain == "trading" else []),
+    )
 
 
 def without_hidden(settings: Sequence[str]) -> tuple[str, ...]:
