@@ -77,6 +77,7 @@ LANGUAGE: dict[str, Any] = {
     "reward_model.evaluate_every": 3,
     "ppo.updates": 4,
     "ppo.batch_size": 8,
+    "ppo.minibatch_size": 4,
     "ppo.new_tokens": 6,
     "evaluation.prompts": 8,
     "evaluation.frequency": 2,

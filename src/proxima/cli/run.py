@@ -75,6 +75,7 @@ def resume(
             metavar="RUN", help="An experiment (its latest run) or a run id.", callback=expand
         ),
     ],
+    set_: Settings = None,
     output: Output = "logs",
     json: Json = False,
     debug: Debug = False,
@@ -90,7 +91,7 @@ def resume(
     console = run_console(stderr=json)
     display = live_display(console, load_scenario(files))
     try:
-        summary = resume_experiment(str(files.root), display=display)
+        summary = resume_experiment(str(files.root), changes=set_ or [], display=display)
     finally:
         display.close()
     _show(console, summary, json)

@@ -173,6 +173,17 @@ def saved(run_files: RunFiles, prepared: Prepared) -> str | None:
     return furthest
 
 
+def saved_scenario(files: RunFiles, trials: int) -> Mapping[str, Any] | None:
+    """The scenario that the newest checkpoint was made with; None where there is none yet."""
+    newest: tuple[float, Mapping[str, Any]] | None = None
+    for path in files.root.glob("trial_*/**/checkpoints/last"):
+        manifest = checkpoint.load_manifest(path)
+        made = (path / checkpoint.MANIFEST).stat().st_mtime
+        if newest is None or made > newest[0]:
+            newest = made, manifest["scenario"]
+    return None if newest is None else newest[1]
+
+
 @final
 class _Recorder:
     """Writes down what happens to a stage: metrics, checkpoints, seconds, alarms."""

@@ -13,17 +13,27 @@ from typing import Any, NamedTuple
 from proxima.build import domain_of
 from proxima.core.errors import ProximaError
 from proxima.domains.domain import Domain, Planned, Prepared
+from proxima.report.numbers import first_few
 from proxima.run.clock import note, timed
 from proxima.run.display import Callback, Display, silent
 from proxima.run.files import RunFiles, create_run, find_run, write_text
 from proxima.run.finish import Finished, finish_run, finish_stage, is_done, read_stage
 from proxima.run.lock import locked
 from proxima.run.read import load_scenario, read_info, read_summary
-from proxima.run.record import Notes, Run, saved, stage_names, train_planned
+from proxima.run.record import Notes, Run, saved, saved_scenario, stage_names, train_planned
 from proxima.run.results import RunInfo, StageResult, Summary, TrialResult
 from proxima.run.session import Opening, open_session
 from proxima.run.signals import interruptible
-from proxima.scenario import Scenario, dump
+from proxima.scenario import Overrides, Scenario, changed, differences, dump, to_stored
+
+MOST_KEYS = 4  # that a message names
+FIXED = (
+    "name",
+    "domain",
+    "seed",
+    "trials",
+    "output_directory",
+)  # what a run is called by and made of
 
 
 class Start(NamedTuple):
@@ -60,15 +70,19 @@ def resume_experiment(
     reference: str,
     *,
     output_directory: str = "logs",
+    changes: Overrides = (),
     callback: Callback | None = None,
     display: Display | None = None,
 ) -> Summary:
-    """Go on with a run from its newest checkpoint; a finished run is returned as it is."""
+    """Go on with a run from its newest checkpoint; a finished run is returned as it is.
+
+    `changes` are settings to go on with instead of those it was started with.
+    """
     files, display = find_run(reference, output_directory), display or silent()
     if read_info(files).status == "finished":
         return _finished(files, display)
     with locked(files.root):  # from here on nobody else changes what is read
-        return _resume(files, callback, display)
+        return _resume(files, changes, callback, display)
 
 
 def _finished(files: RunFiles, display: Display) -> Summary:
@@ -76,16 +90,46 @@ def _finished(files: RunFiles, display: Display) -> Summary:
     return read_summary(files)
 
 
-def _resume(files: RunFiles, callback: Callback | None, display: Display) -> Summary:
+def _resume(
+    files: RunFiles, changes: Overrides, callback: Callback | None, display: Display
+) -> Summary:
     info = read_info(files)
     if info.status == "finished":  # by another process, just now
         return _finished(files, display)
-    start = _start(load_scenario(files))
+    scenario = _scenario_to_resume(files, changes, display)
+    start = _start(scenario)
     try:
         _check_data(start.prepared, info, display)
         return _run(start, files, info, callback, display)
     finally:
         start.prepared.close()
+
+
+def _scenario_to_resume(files: RunFiles, changes: Overrides, display: Display) -> Scenario:
+    """The scenario that the run was started with, and the changes; refused where its file was edited."""
+    scenario = load_scenario(files)
+    saved = saved_scenario(files, scenario.trials)
+    edited = [] if saved is None else differences(saved, to_stored(scenario))
+    if edited:
+        settings = " ".join(f"--set {key}=VALUE" for key in edited[:MOST_KEYS])
+        raise ProximaError(
+            f"{files.scenario}: was edited since the run was started: {first_few(edited)} differ from what "
+            f"its checkpoints were made with; put the old values back, or say what you want:  "
+            f"proxima resume {files.run_id} {settings}"
+        )
+    if not changes:
+        return scenario
+    wanted = changed(scenario, changes, "--set")
+    keys = differences(to_stored(scenario), to_stored(wanted))
+    fixed = [key for key in keys if key in FIXED]
+    if fixed:
+        raise ProximaError(
+            f"--set: {first_few(fixed)}: cannot change within a run; start a new one"
+        )
+    if keys:
+        write_text(files.scenario, dump(wanted))
+        display.say(f"Goes on with other settings than before: {first_few(keys)}.")
+    return wanted
 
 
 def _start(scenario: Scenario) -> Start:

@@ -1,7 +1,10 @@
 """Scenarios: their config tree (tree.py), reading them strictly (read.py), and what is wrong in words."""
 
 from proxima.scenario.read import (
+    Overrides,
+    changed,
     describe,
+    differences,
     dump,
     from_mapping,
     json_schema,
@@ -15,8 +18,11 @@ from proxima.scenario.tree import EnvironmentScenario, Scenario
 
 __all__ = [
     "EnvironmentScenario",
+    "Overrides",
     "Scenario",
+    "changed",
     "describe",
+    "differences",
     "dump",
     "from_mapping",
     "json_schema",

@@ -60,6 +60,24 @@ def from_mapping(mapping: Mapping[str, Any], source: str) -> Scenario:
     return _resolve(mapping, source, [], [])
 
 
+def changed(scenario: Scenario, overrides: Overrides, source: str) -> Scenario:
+    """The scenario with overrides laid over it; errors call it `source`."""
+    base = to_mapping(scenario)
+    return _resolve(base, source, list(_changes(overrides, _free_keys(base))), [])
+
+
+def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+    """The dotted keys in which two scenarios, as plain mappings, differ."""
+    keys = []
+    for key in dict.fromkeys([*first, *second]):
+        old, new = first.get(key), second.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            keys += [f"{key}.{inner}" for inner in differences(old, new)]
+        elif old != new:
+            keys.append(str(key))
+    return keys
+
+
 def to_mapping(scenario: Scenario) -> dict[str, Any]:
     """The whole scenario in plain values that JSON can hold."""
     plain = _plain(asdict(scenario), "scenario", ())

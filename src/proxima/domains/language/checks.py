@@ -45,15 +45,14 @@ def _batch_faults(scenario: LanguageScenario) -> Iterator[Fault]:
     ppo = scenario.ppo
     if ppo is None:
         return
-    parts = ppo.minibatches * ppo.micro_batches
-    if ppo.batch_size % parts:
-        keys = ("batch_size", "minibatches", "micro_batches")
-        text = (
-            f"{ppo.batch_size} is not a multiple of ppo.minibatches × ppo.micro_batches ({parts})"
-        )
-        yield Fault(
-            tuple(("ppo", key) for key in keys), f"{text}; {_nearest(ppo.batch_size, parts)}"
-        )
+    sizes = (
+        ("batch_size", ppo.batch_size, "minibatch_size", ppo.minibatch_size),
+        ("minibatch_size", ppo.minibatch_size, "micro_batches", ppo.micro_batches),
+    )
+    for whole, size, part, share in sizes:
+        if size % share:
+            text = f"{size} is not a multiple of ppo.{part} ({share}); {_nearest(size, share)}"
+            yield Fault((("ppo", whole), ("ppo", part)), text)
     if ppo.advantage != "gae" and ppo.batch_size % ppo.group_size:
         paths = (("ppo", "batch_size"), ("ppo", "group_size"))
         text = f"{ppo.batch_size} is not a multiple of ppo.group_size ({ppo.group_size})"

@@ -147,8 +147,6 @@ class KLConfig:
     """KL per completion, in nats, that β is steered to; null keeps β fixed."""
     horizon: Annotated[float, Gt(0)] = 640.0
     """Completions over which β answers."""
-    stop: Annotated[float, Gt(0)] | None = None
-    """End an update's epochs once KL(old ‖ new) per token exceeds this."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,17 +154,17 @@ class LanguagePPOConfig:
     """PPO on the tokens of completions."""
 
     updates: Annotated[int, Ge(1)] = 50
-    """Rollouts, each followed by epochs × minibatches optimizer steps."""
+    """Rollouts, each followed by epochs_per_update × batch_size / minibatch_size optimizer steps."""
     batch_size: Annotated[int, Ge(1)] = 64
     """Completions per rollout."""
     new_tokens: Annotated[int, Ge(1)] = 20
     """Tokens of a completion at most."""
     temperature: Annotated[float, Gt(0)] = 1.0
     """Of sampling; old, new and reference log-probabilities are all taken at it."""
-    epochs: Annotated[int, Ge(1)] = 2
+    epochs_per_update: Annotated[int, Ge(1)] = 2
     """Passes over a rollout."""
-    minibatches: Annotated[int, Ge(1)] = 2
-    """Optimizer steps per pass."""
+    minibatch_size: Annotated[int, Ge(1)] = 32
+    """Completions per optimizer step; divides batch_size."""
     micro_batches: Annotated[int, Ge(1)] = 1
     """Parts of a minibatch whose gradients are added up: less memory, the same step."""
     learning_rate: Annotated[float, Ge(0)] = 3e-4
@@ -179,18 +177,20 @@ class LanguagePPOConfig:
     """Gradients longer than this are shortened to it."""
     adam_eps: Annotated[float, Gt(0)] = 1e-5
     """Adam's ε."""
-    clip: Annotated[float, Gt(0)] = 0.2
-    """Of the ratio of probabilities."""
-    value_clip: Annotated[float, Gt(0)] | None = 0.2
+    clip_epsilon: Annotated[float, Gt(0)] = 0.2
+    """How far the probability ratio may leave 1 before its gradient is cut."""
+    value_clip_epsilon: Annotated[float, Gt(0)] | None = field(default=0.2, metadata={"none": 0.0})
     """How far a value may move from its old one within an update; null: anywhere."""
-    value_coefficient: Annotated[float, Ge(0)] = 0.1
+    value_coef: Annotated[float, Ge(0)] = 0.1
     """Weight of the value loss."""
     gamma: Annotated[float, Interval(gt=0, le=1)] = 1.0
     """Discount."""
-    lam: Annotated[float, Interval(ge=0, le=1)] = 0.95
-    """GAE's λ."""
-    whiten: bool = True
-    """Advantages are shifted and scaled to mean 0 and deviation 1 over the batch's tokens."""
+    gae_lambda: Annotated[float, Interval(ge=0, le=1)] = 0.95
+    """Decay of the advantage estimator: 0 one step, 1 Monte Carlo."""
+    normalize_advantages: Literal["off", "batch"] = "batch"
+    """Shift and scale the advantages to mean 0 and deviation 1, over the batch's tokens."""
+    target_kl: Annotated[float, Gt(0)] | None = field(default=None, metadata={"none": 0.0})
+    """Skip the rest of an update's gradient steps once KL(old ‖ new) per token exceeds this; null never."""
     advantage: Literal["gae", "group", "leave_one_out"] = "gae"
     """gae: with a critic; group: GRPO's, against mean and deviation of the prompt's completions;
     leave_one_out: RLOO's, against the mean of its others. The last two have no critic."""

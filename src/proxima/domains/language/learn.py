@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from proxima.core.hyper import make_hyper
 from proxima.core.losses import (
     approximate_kl,
     clip_surrogate,
@@ -73,15 +74,15 @@ class Hyper(NamedTuple):
     total_updates: Array
     max_grad_norm: Array
     adam_eps: Array
-    clip: Array
-    value_clip: Array
-    value_coefficient: Array
+    clip_epsilon: Array
+    value_clip_epsilon: Array
+    value_coef: Array
     gamma: Array
-    lam: Array
+    gae_lambda: Array
     temperature: Array
     kl_target: Array
     kl_horizon: Array
-    kl_stop: Array
+    target_kl: Array
 
 
 class Plan(NamedTuple):
@@ -102,7 +103,7 @@ class Stepped(NamedTuple):
 
     policy_loss: Array
     value_loss: Array
-    approximate_kl: Array  # per token, old to new
+    approx_kl: Array  # per token, old to new
     clip_fraction: Array
     grad_norm: Array
     value_grad_norm: Array
@@ -113,37 +114,32 @@ class Stepped(NamedTuple):
 def hyper_of(config: LanguagePPOConfig) -> Hyper:
     """The numbers of the settings."""
     value_rate = config.value_learning_rate
-    numbers = dict(
-        learning_rate=config.learning_rate,
-        final_learning_rate=config.final_learning_rate,
-        value_learning_rate=config.learning_rate if value_rate is None else value_rate,
-        total_updates=config.updates,
-        max_grad_norm=config.max_grad_norm,
-        adam_eps=config.adam_eps,
-        clip=config.clip,
-        value_clip=config.value_clip or 0.0,
-        value_coefficient=config.value_coefficient,
-        gamma=config.gamma,
-        lam=config.lam,
-        temperature=config.temperature,
-        kl_target=config.kl.target or 0.0,
-        kl_horizon=config.kl.horizon,
-        kl_stop=config.kl.stop or 0.0,
+    return make_hyper(
+        Hyper,
+        config,
+        value_learning_rate=jnp.float32(config.learning_rate if value_rate is None else value_rate),
+        total_updates=jnp.float32(config.updates),
+        kl_target=jnp.float32(config.kl.target or 0.0),
+        kl_horizon=jnp.float32(config.kl.horizon),
     )
-    return Hyper(**{name: jnp.float32(each) for name, each in numbers.items()})
 
 
 def plan_of(config: LanguagePPOConfig, normalized: bool = False, checkpoint: bool = False) -> Plan:
     """The sizes and switches of the settings; `normalized`: scores are, by their running moments."""
     return Plan(
-        epochs=config.epochs,
-        minibatches=config.minibatches,
+        epochs=config.epochs_per_update,
+        minibatches=config.batch_size // config.minibatch_size,
         micro_batches=config.micro_batches,
-        clip_value=config.value_clip is not None,
+        clip_value=config.value_clip_epsilon is not None,
         adaptive=config.kl.target is not None,
-        stop_on_kl=config.kl.stop is not None,
+        stop_on_kl=config.target_kl is not None,
         checkpoint=checkpoint,
-        kind=Kind(config.advantage, config.group_size, config.whiten, normalized),
+        kind=Kind(
+            config.advantage,
+            config.group_size,
+            config.normalize_advantages == "batch",
+            normalized,
+        ),
     )
 
 
@@ -205,17 +201,19 @@ def loss_of(
     if value is not None:
         said = values_before(base, value, *rows, plan.checkpoint)
         if plan.clip_value:
-            errors = clipped_value_error(said, batch.values, batch.returns, hyper.value_clip)
+            errors = clipped_value_error(
+                said, batch.values, batch.returns, hyper.value_clip_epsilon
+            )
         else:
             errors = value_error(said, batch.returns)
     per_token = (
-        clip_surrogate(now, batch.log_probs, batch.advantages, hyper.clip),
+        clip_surrogate(now, batch.log_probs, batch.advantages, hyper.clip_epsilon),
         errors,
         approximate_kl(now, batch.log_probs),
-        (moved > hyper.clip).astype(jnp.float32),
+        (moved > hyper.clip_epsilon).astype(jnp.float32),
     )
     means = jnp.stack([jnp.sum(jnp.where(mask, each, 0.0)) for each in per_token]) / tokens
-    return means[POLICY] + hyper.value_coefficient * means[VALUE], (means, jnp.max(moved))
+    return means[POLICY] + hyper.value_coef * means[VALUE], (means, jnp.max(moved))
 
 
 def gradient_of(
@@ -264,7 +262,7 @@ def gradient_step(
     return stepped, Stepped(
         policy_loss=means[POLICY],
         value_loss=means[VALUE],
-        approximate_kl=means[KL],
+        approx_kl=means[KL],
         clip_fraction=means[CLIPPED],
         grad_norm=norm,
         value_grad_norm=value_norm,
@@ -302,7 +300,7 @@ def optimize(
     def guarded(state: PPOState, minibatch: Experience):
         after, seen = gradient_step(base, state, minibatch, hyper, plan)
         # measured before the step: a policy that is too far already is left where it is
-        stopped = seen.approximate_kl > hyper.kl_stop
+        stopped = seen.approx_kl > hyper.target_kl
         kept = jax.tree.map(lambda old, new: jnp.where(stopped, old, new), state, after)
         return (kept, stopped), seen._replace(taken=1.0 - stopped)
 
@@ -329,7 +327,7 @@ def experience_at(
     """What an update at this state makes of samples."""
     beta, moments = state.beta, state.moments
     return experience_of(
-        samples, scoring, given, beta, moments, numbers, hyper.gamma, hyper.lam, kind
+        samples, scoring, given, beta, moments, numbers, hyper.gamma, hyper.gae_lambda, kind
     )
 
 
@@ -365,7 +363,7 @@ def learn(
         "train/entropy": jnp.sum(scoring.entropies) / tokens,
         "train/length": tokens / len(samples.ended),
         "train/eos_rate": jnp.mean(samples.ended.astype(jnp.float32)),
-        "train/approximate_kl": told.approximate_kl,
+        "train/approx_kl": told.approx_kl,
         "train/clip_fraction": told.clip_fraction,
         "train/grad_norm": told.grad_norm,
         "train/value_grad_norm": told.value_grad_norm,

@@ -113,7 +113,7 @@ def opinions(
 ) -> tuple[Scoring, jax.Array]:
     """What everybody says of the samples, and what the reward does; rows as many at a time as in training."""
     rows = len(samples.ended)
-    share = config.batch_size // (config.minibatches * config.micro_batches)
+    share = config.minibatch_size // config.micro_batches
     at_once = share if rows % share == 0 else rows
     scoring = compiled_scored(
         base,
@@ -164,13 +164,13 @@ def repeats(config: LanguagePPOConfig) -> int:
 
 
 def _check_sizes(config: LanguagePPOConfig) -> None:
-    parts = config.minibatches * config.micro_batches
-    for name, size in (
-        ("ppo.minibatches × ppo.micro_batches", parts),
-        ("ppo.group_size", repeats(config)),
+    for whole, size, part in (
+        ("batch_size", config.batch_size, ("minibatch_size", config.minibatch_size)),
+        ("batch_size", config.batch_size, ("group_size", repeats(config))),
+        ("minibatch_size", config.minibatch_size, ("micro_batches", config.micro_batches)),
     ):
-        if config.batch_size % size:
+        if size % part[1]:
             raise ProximaError(
-                f"ppo.batch_size: {config.batch_size} is not a multiple of {name} ({size}); take "
-                f"{max(1, round(config.batch_size / size)) * size}"
+                f"ppo.{whole}: {size} is not a multiple of ppo.{part[0]} ({part[1]}); take "
+                f"{max(1, round(size / part[1])) * part[1]}"
             )

@@ -71,7 +71,11 @@ class PPOTrainer:
         self.attributor = TokenAttributor(tokenizer)
         self.value_adder = ValueAdder(base)
         self.advantages = AdvantageComp(
-            config.gamma, config.lam, config.advantage, repeats(config), config.whiten
+            config.gamma,
+            config.gae_lambda,
+            config.advantage,
+            repeats(config),
+            config.normalize_advantages == "batch",
         )
         self.buffer = ExperienceBuffer(config.batch_size)
         self.model_trainer = ModelTrainer(base, config)
