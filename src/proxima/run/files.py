@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import NoneType
 from typing import Any, NamedTuple
 
 from proxima.core.errors import ProximaError
@@ -115,7 +116,15 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text())
     except FileNotFoundError as error:
         raise ProximaError(f"{path}: no such file; did that run finish?") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
+        raise ProximaError(f"{path}: cannot be read ({error})") from error
+
+
+def read_text(path: Path) -> str:
+    """One of our own text files, or an error that names it."""
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
         raise ProximaError(f"{path}: cannot be read ({error})") from error
 
 
@@ -129,13 +138,26 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     """The lines of metrics; a last line that a kill cut short is left out."""
     if not path.exists():
         return []
-    rows = []
-    for line in path.read_text().splitlines():
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            break
-    return rows
+    *whole, cut = read_text(path).split("\n")
+    rows = [_row(line) for line in whole]
+    if None in rows:
+        raise ProximaError(
+            f"{path}: is damaged: line {rows.index(None) + 1} is no row of metrics, which has a whole "
+            "number as its step, and numbers by name; delete that line, or run the scenario again"
+        )
+    last = _row(cut)  # whole but for its end
+    return [row for row in (*rows, last) if row is not None]
+
+
+def _row(line: str) -> dict[str, Any] | None:
+    """A line's numbers; None where it is something else."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(row, dict) or type(row.get("step")) is not int:
+        return None
+    return row if all(type(value) in (int, float, NoneType) for value in row.values()) else None
 
 
 def keep_rows_until(path: Path, step: int) -> None:
@@ -178,6 +200,6 @@ def _mlflow_id(path: Path) -> str | None:
     """The MLflow run that a run.json names; None also where it cannot be read: it may be another run's."""
     try:
         info = json.loads(path.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return info.get("mlflow_run_id") if isinstance(info, dict) else None

@@ -339,7 +339,7 @@ def _check_format(path: Path, content: Mapping[str, Any]) -> None:
         )
     if content["format"] != FORMAT:
         raise ProximaError(
-            f"{path}: is of format {content['format']}, and this version reads {FORMAT}; install the "
+            f"{path}: is of format {content['format']!r}, and this version reads {FORMAT}; install the "
             "version that made it, or run the scenario again"
         )
 
