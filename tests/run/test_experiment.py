@@ -376,7 +376,7 @@ def test_the_trainer_refuses_a_setting_it_does_not_know():
         proxima.PPOTrainer(learning_rat=1.0)
     with pytest.raises(proxima.ProximaError, match=r"gamma: 2.* is not allowed"):
         proxima.PPOTrainer(gamma=2.0)
-    with pytest.raises(RuntimeError, match="train"):
+    with pytest.raises(proxima.ProximaError, match="train"):
         proxima.PPOTrainer().evaluate()
 
 

@@ -4,10 +4,10 @@ import math
 
 import pytest
 from programs import forget_programs
+from proxima.run.data import generate_for
 from tiny import budget, read, rows_of
 
 import proxima
-from proxima.run.data import generate_for
 from proxima.scenario import Scenario, load, shipped
 
 

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-from proxima.core.errors import ProximaError
 from proxima.core.stage import Stage
 from proxima.train.stages import StageObserver, on_devices, train_stage
+
+from proxima.core.errors import ProximaError
 
 
 class Walk(NamedTuple):

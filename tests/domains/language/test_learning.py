@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
+from proxima.run.data import generate_for
 
 import proxima
-from proxima.run.data import generate_for
 from proxima.run.files import read_rows
 from proxima.scenario import load
 

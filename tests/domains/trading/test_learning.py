@@ -1,9 +1,9 @@
 """Shipped trading scenarios reach their lines on the test split: five trials, as they are shipped."""
 
 import pytest
+from proxima.run.data import generate_for
 
 import proxima
-from proxima.run.data import generate_for
 
 pytestmark = pytest.mark.optimized
 

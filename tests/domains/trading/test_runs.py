@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from portfolio import by_hand
+from proxima.run.data import generate_for
 from tiny import budget, equal_bits, read, rows_of, run_main, tensors_of
 
 import proxima
@@ -19,7 +20,6 @@ from proxima.domains.trading.market import SPLITS
 from proxima.domains.trading.synthetic import generate
 from proxima.run import finish, session
 from proxima.run import start as run
-from proxima.run.data import generate_for
 from proxima.run.files import RunFiles
 from proxima.scenario import load
 from proxima.track.tracker import no_tracker
