@@ -59,6 +59,12 @@ def domain_with_backend(backend: str) -> str:
     return owners[0] if owners else next(iter(DOMAINS))
 
 
+def env_settings(env: Any) -> dict[str, Any]:
+    """The section `env` of what a program gives as its environment, by the first domain that takes such."""
+    takers = (domain(name).env_settings for name in DOMAINS)
+    return dict(next(each for each in takers if each is not None)(env))
+
+
 def named(name: str, table: Mapping[str, str], setting: str, kind: type) -> Any:
     """What a table has under a name, or what a dotted path leads to; an error in words otherwise."""
     path = table.get(name) or (name if ":" in name else None)

@@ -23,10 +23,10 @@ from tiny import (
 import proxima
 from proxima.core.types import View
 from proxima.domains.control.environments import build
+from proxima.report.chosen import chosen_trials
 from proxima.run.files import RunFiles
 from proxima.run.read import read_summary
-from proxima.run.results import Summary, TrialResult, to_json
-from proxima.report.chosen import chosen_trials
+from proxima.run.results import Summary, to_json
 from proxima.scenario import from_mapping, load, parse
 from proxima.track.registry import load_exported
 from proxima.train import checkpoint
@@ -385,7 +385,7 @@ def test_the_trainer_refuses_a_setting_it_does_not_know():
         proxima.PPOTrainer(learning_rat=1.0)
     with pytest.raises(proxima.ProximaError, match=r"gamma: 2.* is not allowed"):
         proxima.PPOTrainer(gamma=2.0)
-    with pytest.raises(RuntimeError, match="train"):
+    with pytest.raises(proxima.ProximaError, match="train"):
         proxima.PPOTrainer().evaluate()
 
 

@@ -164,6 +164,8 @@ class Domain(NamedTuple):
     details: tuple[type | None, type | None] = (None, None)  # types of a trial's and a summary's
     backends: tuple[str, ...] = ()  # env.backend of scenarios that do not name their domain
     networks: Mapping[str, str] = {}  # kinds of network it offers, and where their Network is
+    # What a program gives as its environment, a name or an object → the section `env` of a scenario.
+    env_settings: Callable[[Any], Mapping[str, Any]] | None = None
     curve: tuple[str, str] = ("", "eval/return_mean")  # stage and metric of the learning curve
     data: Data | None = None
     film: Callable[[Path, str, Any], bool] = lambda path, env_name, recording: (

@@ -12,7 +12,7 @@ format, is an error in words.
 import dataclasses
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -26,6 +26,7 @@ from proxima.report import statistics
 from proxima.run.files import read_json, write_json
 
 FORMAT = 1  # of all these files; one more whenever an older reader would misread them
+MOST_ROWS = 12  # trials that a summary shows as text
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 Number = float | None  # a number that is not finite is null, as JSON has no such thing
 
@@ -35,6 +36,74 @@ def by_name(record: Any, name: str) -> Any:
     if name not in {each.name for each in dataclasses.fields(record)}:
         raise KeyError(name)
     return getattr(record, name)
+
+
+def text_of(record: Any) -> str:
+    """A result in a line, a summary as a table: their numbers by the thousand are in the fields."""
+    return _TEXTS[type(record).__name__](record)
+
+
+def _episodes_text(episodes: "Episodes") -> str:
+    spread = f"return {_number(episodes.return_mean)} ± {_number(episodes.return_std)}"
+    return (
+        f"Episodes({spread} over {episodes.episodes}, from {_number(episodes.return_min)} to "
+        + (f"{_number(episodes.return_max)}, {_number(episodes.length_mean)} steps long)")
+    )
+
+
+def _stage_text(stage: "StageResult") -> str:
+    return (
+        f"StageResult({stage.stage or 'training'}, trial {stage.trial}, {stage.steps:,} steps, "
+        f"{stage.stopped})"
+    )
+
+
+def _trial_text(trial: "TrialResult") -> str:
+    returns = (
+        f"{name} {_number(each.return_mean)} ± {_number(each.return_std)}"
+        for name, each in (("greedy", trial.evaluation), ("random", trial.random))
+        if each is not None
+    )
+    parts = [f"{trial.environment_steps:,} steps", *returns, trial.stopped]
+    return f"TrialResult({trial.scenario} · {trial.algorithm}, trial {trial.trial}: {', '.join(parts)})"
+
+
+def _summary_text(summary: "Summary") -> str:
+    lines = [f"Summary({summary.scenario} · {summary.algorithm}, run {summary.run_id})"]
+    rows: list[tuple[str, ...]] = [("trial", "steps", "episodes", "greedy", "random", "stopped")]
+    for trial in summary.trials[:MOST_ROWS]:
+        means = (
+            "–" if each is None else _number(each.return_mean)
+            for each in (trial.evaluation, trial.random)
+        )
+        counts = f"{trial.environment_steps:,}", f"{trial.episodes:,}"
+        rows.append((str(trial.trial), *counts, *means, trial.stopped))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines += [
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    ]
+    if len(summary.trials) > MOST_ROWS:
+        lines.append(f"… and {len(summary.trials) - MOST_ROWS} more")
+    if summary.aggregate is not None:
+        interval = summary.aggregate
+        lines.append(
+            f"{summary.metric}: {_number(interval.iqm)}, 95 % interval {_number(interval.low)} to "
+            f"{_number(interval.high)}"
+        )
+    return "\n".join([*lines, f"in {summary.paths.get('run', '')}"])
+
+
+def _number(value: "Number") -> str:
+    return "–" if value is None else f"{value:,.4g}"
+
+
+_TEXTS: dict[str, Callable[[Any], str]] = {
+    "Episodes": _episodes_text,
+    "StageResult": _stage_text,
+    "TrialResult": _trial_text,
+    "Summary": _summary_text,
+}
 
 
 @with_config(STRICT)
@@ -52,6 +121,7 @@ class Episodes:
     length_mean: Number
 
     __getitem__ = by_name
+    __repr__ = text_of
 
 
 @with_config(STRICT)
@@ -116,6 +186,7 @@ class StageResult:
     outcome: Outcome
 
     __getitem__ = by_name
+    __repr__ = text_of
 
 
 @with_config(STRICT)
@@ -154,6 +225,7 @@ class TrialResult:
     mlflow_run_id: str | None = None
 
     __getitem__ = by_name
+    __repr__ = text_of
 
 
 @with_config(STRICT)
@@ -229,6 +301,7 @@ class Summary:
     tracking_error: str | None = None
 
     __getitem__ = by_name
+    __repr__ = text_of
 
 
 Status = Literal["running", "finishing", "finished", "interrupted", "failed"]
