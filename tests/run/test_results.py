@@ -17,7 +17,7 @@ from proxima.run.files import RunFiles, create_run, keep_rows_until, read_rows, 
 from proxima.run.read import load_scenario, read_info, read_summary
 from proxima.run.record import book_to_json, loop_from_json
 from proxima.run.report import write_report
-from proxima.run.results import (
+from proxima.run.results import , Summary(
     Alarm,
     Change,
     Outcome,
@@ -76,7 +76,7 @@ def test_every_result_is_the_same_when_it_is_read_again(run):
         results.write(again, record)
         assert results.read(again, kind) == record
     results.write(again, summary)
-    assert results.read_summary(again, (None, None)) == summary
+    assert results.read(again, Summary) == summary
     assert again.read_bytes() == run.summary.read_bytes()
     stored = results.read(run.trial(1) / "results.json", TrialResult)
     assert stored == summary.trials[1] and stored["reference"]["returns"] == (1.0, 2.5)
@@ -111,7 +111,7 @@ def test_details_of_another_domain_are_refused_by_name(run):
     write_json(path, content | {"details": {"splits": 3}})
     for kind in (TradingTrial, LanguageTrial):
         with pytest.raises(ProximaError, match=r"results\.json: is damaged: .*"):
-            results.read(path, TrialResult, kind)
+            results.read(path, TrialResult, (kind, None))
 
 
 def changed(**changes):

@@ -6,6 +6,7 @@
 
 import difflib
 import json
+import math
 import os
 import secrets
 from collections.abc import Mapping
@@ -89,7 +90,7 @@ def replace_link(link: Path, target: Path) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """Write whole or not at all; a number that is not finite becomes null, as JSON has no such thing."""
-    write_text(path, json.dumps(_plain(content), indent=2, allow_nan=False) + "\n")
+    write_text(path, json.dumps(plain(content), indent=2, allow_nan=False) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -98,14 +99,13 @@ def write_text(path: Path, text: str) -> None:
         fresh.write_text(text)
 
 
-def _plain(content: Any) -> Any:
+def plain(content: Any) -> Any:
+    """The content as JSON can hold it: a number that is not finite becomes null."""
     if isinstance(content, Mapping):
-        return {str(key): _plain(value) for key, value in content.items()}
+        return {str(key): plain(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
-        return [_plain(value) for value in content]
-    if isinstance(content, float) and (
-        content != content or content in (float("inf"), -float("inf"))
-    ):
+        return [plain(value) for value in content]
+    if isinstance(content, float) and not math.isfinite(content):
         return None
     return content
 
@@ -131,7 +131,7 @@ def read_text(path: Path) -> str:
 def append_row(path: Path, row: Mapping[str, Any]) -> None:
     """One more line of metrics."""
     with explaining(path), path.open("a") as lines:
-        lines.write(json.dumps(_plain(row), allow_nan=False) + "\n")
+        lines.write(json.dumps(plain(row), allow_nan=False) + "\n")
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

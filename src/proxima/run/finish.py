@@ -57,8 +57,8 @@ def is_done(run: Run, planned: Planned) -> bool:
 def read_stage(run: Run, planned: Planned) -> Finished:
     """The results of a stage that was kept."""
     paths = [run.folder(planned.name, trial) / STAGE for trial in planned.trials]
-    kind = run.domain.details[0]
-    return Finished([results.read(path, StageResult, kind) for path in paths], None)
+    details = run.domain.details
+    return Finished([results.read(path, StageResult, details) for path in paths], None)
 
 
 def finish_stage(run: Run, planned: Planned, trainable: Trainable, ended: Ended) -> Finished:

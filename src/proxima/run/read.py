@@ -16,7 +16,7 @@ def read_info(files: RunFiles) -> RunInfo:
 
 def read_summary(files: RunFiles) -> Summary:
     """What a finished run came to."""
-    return results.read_summary(files.summary, domain_of(load_scenario(files)).details)
+    return results.read(files.summary, Summary, domain_of(load_scenario(files)).details)
 
 
 def load_scenario(files: RunFiles) -> Scenario:
