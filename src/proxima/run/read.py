@@ -1,5 +1,6 @@
 """A run's files, read strictly."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from proxima.build import domain, make_importable
@@ -15,8 +16,19 @@ def read_info(files: RunFiles) -> RunInfo:
     return results.read(files.info, RunInfo)
 
 
+def make_run_importable(path: Path) -> None:
+    """What the settings of a run name can be imported, as where it was started; of a file of it, likewise."""
+    make_importable(Path.cwd())
+    for directory in (path.resolve(), *path.resolve().parents):
+        if (directory / "run.json").is_file():
+            with suppress(ProximaError):  # whoever needs what is damaged says so
+                make_importable(*read_info(RunFiles(directory)).directories)
+            return
+
+
 def read_summary(files: RunFiles) -> Summary:
     """What a finished run came to."""
+    make_run_importable(files.root)
     return results.read_summary(files.summary, domain(read_info(files).domain).details)
 
 
@@ -30,6 +42,6 @@ def read_text(path: Path) -> str:
 
 def load_scenario(files: RunFiles) -> Scenario:
     """The scenario a run was started with."""
-    make_importable(Path.cwd())
+    make_run_importable(files.root)
     source = str(files.scenario)
     return from_mapping(parse(read_text(files.scenario), source), source)

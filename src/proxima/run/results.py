@@ -70,9 +70,7 @@ def _trial_text(trial: "TrialResult") -> str:
 
 def _summary_text(summary: "Summary") -> str:
     lines = [f"Summary({summary.scenario} · {summary.algorithm}, run {summary.run_id})"]
-    rows: list[tuple[str, ...]] = [
-        ("trial", "steps", "episodes", "greedy", "random", "stopped")
-    ]
+    rows: list[tuple[str, ...]] = [("trial", "steps", "episodes", "greedy", "random", "stopped")]
     for trial in summary.trials[:MOST_ROWS]:
         means = (
             "–" if each is None else _number(each.return_mean)
@@ -324,6 +322,8 @@ class RunInfo:
     versions: Mapping[str, str]
     data: Mapping[str, Any] | None
     """What identifies the data it was started on; null where there is none."""
+    directories: tuple[str, ...] = ()
+    """Where modules that its settings name may stand: the working directory and the scenario file's."""
     training_seconds: Mapping[str, float] = field(default_factory=dict)
     """By trial and stage, those before a resume included."""
     time: Mapping[str, float] = field(default_factory=dict)
