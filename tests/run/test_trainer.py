@@ -238,7 +238,7 @@ def trained(tmp_path_factory):
 def test_predict_takes_one_observation_or_many(trained):
     _, trainer, _ = trained
     one, many = trainer.predict(np.zeros(4)), trainer.predict(np.zeros((3, 4)))
-    assert isinstance(one, np.ndarray) and one.shape == () and many.shape == (3,)
+    assert isinstance(one, np.int32) and many.shape == (3,) and many.dtype == np.int32
     env = gymnasium.make("CartPole-v1")
     obs, _ = env.reset(seed=0)
     env.step(trainer.predict(obs))
