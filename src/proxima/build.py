@@ -27,6 +27,7 @@ DOMAINS = {
     "trading": "proxima.domains.trading.domain:DOMAIN",
     "language": "proxima.domains.language.domain:DOMAIN",
 }
+_importable: dict[str, None] = {}  # in the order in which they were named
 
 
 def algorithm(name: str) -> "Algorithm":
@@ -85,5 +86,11 @@ def make_importable(*directories: str | Path) -> None:
     """Modules in these directories can be named in settings from now on; installed ones come first."""
     for directory in directories:
         path = str(Path(directory).resolve())
+        _importable[path] = None
         if path not in sys.path:
             sys.path.append(path)
+
+
+def importable_directories() -> tuple[str, ...]:
+    """The directories that were made importable, for a run to note: whoever resumes it needs them too."""
+    return tuple(_importable)

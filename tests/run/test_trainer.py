@@ -15,6 +15,7 @@ from tiny import run_process
 import proxima
 from proxima.core.distributions import categorical
 from proxima.core.errors import ProximaError
+from proxima.domains.control.environments import build
 
 SMALL = {
     "num_envs": 4,
@@ -57,46 +58,62 @@ def instance():
 
 
 ENVIRONMENTS = {
-    "a name": "CartPole-v1",
-    "a Gymnasium instance": instance,
-    "a wrapped one": lambda: gymnasium.wrappers.RescaleObservation(
-        gymnasium.wrappers.FlattenObservation(own_envs.Corridor()), np.float32(0), np.float32(1)
+    "a name": (lambda: "FrozenLake-v1", (16,)),
+    "a Gymnasium instance": (instance, (4,)),
+    "a wrapped one": (
+        lambda: gymnasium.wrappers.RescaleObservation(
+            gymnasium.wrappers.FlattenObservation(own_envs.Corridor()), np.float32(0), np.float32(1)
+        ),
+        (1,),
     ),
-    "one that Gymnasium did not make": own_envs.Corridor,
-    "a compiled one": own_compiled.Corridor,
-    "a plain class's": own_compiled.Plain,
+    "one that Gymnasium did not make": (own_envs.Corridor, (1,)),
+    "a class": (lambda: own_envs.Corridor, (1,)),
+    "a function": (lambda: own_envs.make_corridor, (1,)),
+    "a compiled one": (own_compiled.Corridor, (1,)),
+    "a compiled one's class": (lambda: own_compiled.Corridor, (1,)),
+    "a compiled one of a plain class": (own_compiled.Plain, (1,)),
 }
 
 
 @pytest.mark.parametrize("kind", ENVIRONMENTS)
-def test_any_environment_trains(workdir, kind):
-    given = ENVIRONMENTS[kind]
-    trainer = proxima.PPOTrainer(given if isinstance(given, str) else given(), **SMALL)
-    assert trainer.train().environment_steps == 512
+def test_any_environment_is_made(kind):
+    make, shape = ENVIRONMENTS[kind]
+    built = build(proxima.PPOTrainer(make(), **SMALL).scenario)
+    try:
+        assert built.observation_space.shape == shape
+        states = built.program.init([0])
+        _, metrics = built.program.chunk(states, np.array([True]), 1)
+        assert np.isfinite(metrics["loss/policy"]).all()
+    finally:
+        built.program.close()
+
+
+@pytest.mark.parametrize("env", [instance, own_compiled.Plain], ids=["host", "compiled"])
+def test_an_instance_is_trained_on_and_evaluated(workdir, env):
+    trainer = proxima.PPOTrainer(env(), max_steps_per_episode=7, **SMALL)
+    assert max(trainer.train().evaluation.lengths) <= 7
     assert trainer.evaluate(2)["episodes"] == 2
 
 
-@pytest.mark.parametrize(
-    "made", [own_envs.Corridor, own_envs.make_corridor, own_compiled.Corridor], ids=str
-)
-def test_a_class_or_a_function_is_called_for_every_copy_and_named_by_its_path(workdir, made):
-    trainer = proxima.PPOTrainer(made, max_steps_per_episode=3, **SMALL)
-    assert trainer.scenario.env.backend == f"{made.__module__}:{made.__name__}"
-    assert trainer.scenario.env.name == made.__name__
-    assert max(trainer.train().evaluation.lengths) <= 3
+@pytest.mark.parametrize("made", [own_envs.Corridor, own_compiled.Corridor], ids=["host", "jax"])
+def test_a_class_is_named_by_its_path_and_takes_settings(made):
+    trainer = proxima.PPOTrainer(made, params={"size": 3}, **SMALL)
+    assert trainer.scenario.env.backend == f"{made.__module__}:Corridor"
+    assert trainer.scenario.env.name == "Corridor"
+    build(trainer.scenario).program.close()
+    wrong = proxima.PPOTrainer(made, params={"sise": 3}, **SMALL)
+    with pytest.raises(ProximaError, match=r"env.params.*refuses.*its settings: size"):
+        build(wrong.scenario)
 
 
 def test_a_function_that_no_module_has_lives_in_this_process(workdir):
     trainer = proxima.PPOTrainer(lambda: own_envs.Corridor(3), **SMALL)
     assert trainer.scenario.env.backend.startswith("python:environment-")
-    trainer.train()
-    resumed = run_process(["evaluate", "environment"], workdir)
-    assert resumed.code == 1
-    assert "lives in the program that made it" in resumed.err and "env.backend" in resumed.err
+    assert trainer.scenario.env.name == "environment"
 
 
 def test_a_run_of_such_an_environment_is_resumed_in_the_process_that_has_it(workdir):
-    trainer = proxima.PPOTrainer(own_envs.Corridor(), interval_steps=128, **SMALL)
+    trainer = proxima.PPOTrainer(own_envs.Corridor(), frequency=1, **SMALL)
 
     def stop(view):
         if view["step"] >= 256:
@@ -113,7 +130,9 @@ def test_copies_are_not_the_instance_itself(workdir):
     env = own_envs.Corridor()
     env.reset(seed=0)
     env.step(1)
-    proxima.PPOTrainer(env, **SMALL).train()
+    built = build(proxima.PPOTrainer(env, **SMALL).scenario)
+    built.program.chunk(built.program.init([0]), np.array([True]), 1)
+    built.program.close()
     assert (env.place, env.time) == (1, 1)
 
 
@@ -139,10 +158,9 @@ def test_names_find_their_backend():
         ("no_such_module:make", "cannot import no_such_module"),
     ],
 )
-def test_what_is_no_environment_is_refused_in_words(workdir, env, words):
+def test_what_is_no_environment_is_refused_in_words(env, words):
     with pytest.raises(ProximaError, match=words.replace("(", r"\(").replace(")", r"\)")):
-        proxima.PPOTrainer(env, **SMALL).train()
-    assert not (workdir / "logs").exists()
+        build(proxima.PPOTrainer(env, **SMALL).scenario)
 
 
 def test_a_vector_of_environments_is_refused_in_words():
@@ -152,29 +170,28 @@ def test_a_vector_of_environments_is_refused_in_words():
     vector.close()
 
 
-def test_worker_processes_need_a_path(workdir):
+def test_worker_processes_need_a_path():
     settings = SMALL | {"num_envs": 2, "max_steps": 128}
     with pytest.raises(ProximaError, match="cannot make an environment that lives in this program"):
         proxima.PPOTrainer(own_envs.Corridor(), workers=2, **settings)
-    trainer = proxima.PPOTrainer(own_envs.make_corridor, workers=2, **settings)
-    assert trainer.train().environment_steps == 128
+    built = build(proxima.PPOTrainer(own_envs.make_corridor, workers=2, **settings).scenario)
+    built.program.chunk(built.program.init([0]), np.array([True]), 1)
+    built.program.close()
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", own_envs.Corridor], ids=str)
-def test_nets_of_ones_own(workdir, env):
-    spaces = proxima.PPOTrainer(env, network=make_net, **SMALL)
-    assert spaces.train().environment_steps == 512
-    inputs, actions = (4, 2) if env == "CartPole-v1" else (1, 2)
+def test_nets_of_ones_own(workdir):
     keys = jax.random.split(jax.random.key(0))
-    net = Net(eqx.nn.Linear(inputs, actions, key=keys[0]), eqx.nn.Linear(inputs, 1, key=keys[1]))
-    trainer = proxima.PPOTrainer(env, network=net, **SMALL)
+    net = Net(eqx.nn.Linear(1, 2, key=keys[0]), eqx.nn.Linear(1, 1, key=keys[1]))
+    trainer = proxima.PPOTrainer(own_envs.Corridor, network=net, **SMALL)
     assert trainer.scenario.network.kind.startswith("python:Net-")
     trainer.train()
+    assert trainer.predict(np.zeros(1)).shape == ()
+    build(proxima.PPOTrainer("CartPole-v1", network=make_net, **SMALL).scenario)
     with pytest.raises(ProximaError, match="is no net"):
-        proxima.PPOTrainer(env, network=7)
+        proxima.PPOTrainer("CartPole-v1", network=7)
 
 
-def test_other_trainers_take_the_same(workdir):
+def test_other_trainers_take_the_same():
     small = {
         key: SMALL[key]
         for key in ("eval_episodes", "final_episodes", "film", "progress", "max_episodes")
@@ -189,7 +206,7 @@ def test_other_trainers_take_the_same(workdir):
         steps_per_update=4,
         **small,
     )
-    assert ddpg.train().algorithm == "ddpg"
+    build(ddpg.scenario).program.close()
     spo = proxima.SPOTrainer(
         own_compiled.Corridor(),
         num_envs=4,
@@ -201,7 +218,7 @@ def test_other_trainers_take_the_same(workdir):
         buffer_size=320,
         **small,
     )
-    assert spo.train().algorithm == "spo"
+    build(spo.scenario).program.close()
     with pytest.raises(ProximaError, match="use PPOTrainer"):
         proxima.SPOTrainer(proxima.load("cartpole"))
     with pytest.raises(ProximaError, match="has no environment"):
@@ -221,19 +238,12 @@ def trained(tmp_path_factory):
 def test_predict_takes_one_observation_or_many(trained):
     _, trainer, _ = trained
     one, many = trainer.predict(np.zeros(4)), trainer.predict(np.zeros((3, 4)))
-    assert isinstance(one, np.ndarray) and one.shape == () and many.shape == (3,)
+    assert isinstance(one, np.int32) and many.shape == (3,) and many.dtype == np.int32
     env = gymnasium.make("CartPole-v1")
     obs, _ = env.reset(seed=0)
     env.step(trainer.predict(obs))
     with pytest.raises(ProximaError, match="this policy takes"):
         trainer.predict(np.zeros(5))
-
-
-def test_predictions_stay_within_the_action_space(workdir):
-    trainer = proxima.PPOTrainer("Pendulum-v1", **SMALL)
-    trainer.train()
-    actions = trainer.predict(100 * np.ones((5, 3), np.float32))
-    assert actions.shape == (5, 1) and np.all(np.abs(actions) <= 2.0)
 
 
 def test_a_policy_is_saved_and_found_again_by_every_name(trained, monkeypatch):
@@ -280,23 +290,17 @@ def test_trainers_and_results_read_well(trained):
     assert all(len(repr(stage)) < 120 for stage in trainer.results.stages.values())
 
 
-def test_a_summary_is_a_short_table(workdir):
-    scenario = proxima.PPOTrainer("CartPole-v1", trials=2, **SMALL).scenario
-    text = repr(proxima.run_multiple_experiments(scenario))
-    lines = text.splitlines()
-    assert lines[0].startswith("Summary(cartpole_v1 · ppo, run ") and len(text) < 700
-    assert lines[1].split() == ["trial", "steps", "episodes", "greedy", "random", "stopped"]
-    assert [line.split()[0] for line in lines[2:4]] == ["0", "1"]
-
-
-def test_progress_is_shown_unless_it_is_not_wanted(workdir, monkeypatch):
+def test_progress_is_shown_unless_it_is_not_wanted_and_a_summary_is_a_short_table(
+    workdir, monkeypatch
+):
     text = io.StringIO()
     monkeypatch.setattr(sys, "stderr", text)
-    trainer = proxima.PPOTrainer("CartPole-v1", **SMALL | {"progress": True})
-    trainer.train()
-    assert "512 / 512 steps" in text.getvalue() and "\x1b" not in text.getvalue()
-    text.truncate(0)
-    trainer.train(progress=False)
+    scenario = proxima.PPOTrainer("CartPole-v1", trials=2, **SMALL).scenario
+    summary = repr(proxima.run_multiple_experiments(scenario))
     assert "steps" not in text.getvalue()
-    proxima.run_multiple_experiments(trainer.scenario, progress=True)
-    assert "512 / 512 steps" in text.getvalue()
+    proxima.Trainer(scenario).train()
+    assert "512 / 512 steps" in text.getvalue() and "\x1b" not in text.getvalue()
+    lines = summary.splitlines()
+    assert lines[0].startswith("Summary(cartpole_v1 · ppo, run ") and len(summary) < 700
+    assert lines[1].split() == ["trial", "steps", "episodes", "greedy", "random", "stopped"]
+    assert [line.split()[0] for line in lines[2:4]] == ["0", "1"]

@@ -198,7 +198,7 @@ def _trial_result(run: Run, trial: int, stages: Mapping[str, list[StageResult]])
     }
     return TrialResult(
         scenario=run.scenario.name,
-        domain=run.domain.name,
+        domain=run.scenario.domain,
         algorithm=run.prepared.algorithm,
         run_id=run.files.run_id,
         trial=trial,
@@ -248,7 +248,7 @@ def _summary(run: Run, trials: Sequence[TrialResult], verdicts: Sequence[Any]) -
     }
     return Summary(
         scenario=run.scenario.name,
-        domain=run.domain.name,
+        domain=run.scenario.domain,
         algorithm=trials[0].algorithm,
         run_id=run.files.run_id,
         metric=added.metric,

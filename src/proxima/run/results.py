@@ -323,6 +323,8 @@ class RunInfo:
     versions: Mapping[str, str]
     data: Mapping[str, Any] | None
     """What identifies the data it was started on; null where there is none."""
+    directories: tuple[str, ...] = ()
+    """Where modules that its settings name may stand: the working directory and the scenario file's."""
     training_seconds: Mapping[str, float] = field(default_factory=dict)
     """By trial and stage, those before a resume included."""
     time: Mapping[str, float] = field(default_factory=dict)

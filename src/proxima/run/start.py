@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from proxima.build import domain_of
+from proxima.build import domain_of, importable_directories
 from proxima.core.errors import ProximaError
 from proxima.domains.domain import Domain, Planned, Prepared
 from proxima.report.numbers import first_few
@@ -161,12 +161,13 @@ def _new_info(start: Start, files: RunFiles) -> RunInfo:
     return RunInfo(
         run_id=files.run_id,
         name=scenario.name,
-        domain=start.domain.name,
+        domain=scenario.domain,
         trials=scenario.trials,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         status="running",
         versions={name: version(name) for name in ("proxima", "jax", "numpy")},
         data=None if facts is None else facts.noted,
+        directories=importable_directories(),
     )
 
 
@@ -244,7 +245,7 @@ def _attributes(start: Start) -> dict[str, str | int]:
     scenario = start.scenario
     return {
         "scenario": scenario.name,
-        "domain": start.domain.name,
+        "domain": scenario.domain,
         "algorithm": start.prepared.algorithm,
         "env": start.domain.overview(scenario).environment,
         "trials": scenario.trials,

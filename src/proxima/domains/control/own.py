@@ -60,13 +60,13 @@ def name_of(thing: Any) -> str:
 
 def check_kind(thing: Any) -> None:
     """An error in words where this is no environment, and nothing that could make one."""
-    if not (callable(thing) or is_compiled(thing) or _is_gymnasium(thing)):
-        raise ProximaError(f"env: {_named(thing)} is no environment; give a name, or {KINDS}")
     if _is_vector(thing):
         raise ProximaError(
             "env: this is a vector of environments, and Proxima makes its copies itself; give one "
             "environment, or a function that makes one, and num_envs="
         )
+    if not (callable(thing) or is_compiled(thing) or _is_gymnasium(thing)):
+        raise ProximaError(f"env: {_named(thing)} is no environment; give a name, or {KINDS}")
 
 
 def _called(make: Any, config: EnvConfig, render: bool) -> Any:
