@@ -1,6 +1,5 @@
 """One trainer for every policy: a scenario in; trained, evaluated and compared agents out."""
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 from proxima.domains.trading.registration import register_with_gymnasium
@@ -8,12 +7,13 @@ from proxima.domains.trading.registration import register_with_gymnasium
 if TYPE_CHECKING:
     from proxima.core.errors import ProximaError
     from proxima.domains.trading.features import register_feature
+    from proxima.run.policy import Policy, load_policy
     from proxima.run.start import (
         resume_experiment,
         run_multiple_experiments,
         run_single_experiment,
     )
-    from proxima.run.trainer import DDPGTrainer, PPOTrainer, SPOTrainer
+    from proxima.run.trainer import DDPGTrainer, PPOTrainer, SPOTrainer, Trainer
     from proxima.scenario import Scenario, load
 
 __version__ = "0.1.0"
@@ -22,10 +22,13 @@ __version__ = "0.1.0"
 _WHERE = {
     "DDPGTrainer": "proxima.run.trainer",
     "PPOTrainer": "proxima.run.trainer",
+    "Policy": "proxima.run.policy",
     "ProximaError": "proxima.core.errors",
     "SPOTrainer": "proxima.run.trainer",
     "Scenario": "proxima.scenario",
+    "Trainer": "proxima.run.trainer",
     "load": "proxima.scenario",
+    "load_policy": "proxima.run.policy",
     "register_feature": "proxima.domains.trading.features",
     "resume_experiment": "proxima.run.start",
     "run_multiple_experiments": "proxima.run.start",
@@ -35,10 +38,13 @@ _WHERE = {
 __all__ = [
     "DDPGTrainer",
     "PPOTrainer",
+    "Policy",
     "ProximaError",
     "SPOTrainer",
     "Scenario",
+    "Trainer",
     "load",
+    "load_policy",
     "register_feature",
     "resume_experiment",
     "run_multiple_experiments",
@@ -47,9 +53,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    import importlib
+
     if name not in _WHERE:
         raise AttributeError(f"module 'proxima' has no attribute {name!r}")
     return getattr(importlib.import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])
 
 
 register_with_gymnasium()

@@ -27,6 +27,7 @@ DOMAINS = {
     "trading": "proxima.domains.trading.domain:DOMAIN",
     "language": "proxima.domains.language.domain:DOMAIN",
 }
+_importable: dict[str, None] = {}  # in the order in which they were named
 
 
 def algorithm(name: str) -> "Algorithm":
@@ -59,6 +60,12 @@ def domain_with_backend(backend: str) -> str:
     return owners[0] if owners else next(iter(DOMAINS))
 
 
+def env_settings(env: Any) -> dict[str, Any]:
+    """The section `env` of what a program gives as its environment, by the first domain that takes such."""
+    takers = (domain(name).env_settings for name in DOMAINS)
+    return dict(next(each for each in takers if each is not None)(env))
+
+
 def named(name: str, table: Mapping[str, str], setting: str, kind: type) -> Any:
     """What a table has under a name, or what a dotted path leads to; an error in words otherwise."""
     path = table.get(name) or (name if ":" in name else None)
@@ -79,5 +86,11 @@ def make_importable(*directories: str | Path) -> None:
     """Modules in these directories can be named in settings from now on; installed ones come first."""
     for directory in directories:
         path = str(Path(directory).resolve())
+        _importable[path] = None
         if path not in sys.path:
             sys.path.append(path)
+
+
+def importable_directories() -> tuple[str, ...]:
+    """The directories that were made importable, for a run to note: whoever resumes it needs them too."""
+    return tuple(_importable)

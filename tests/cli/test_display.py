@@ -15,12 +15,13 @@ from run_directories import summary_of, trial_result
 from tiny import TINY, command, flags, read, run_process
 from tracking import wait_until
 
-from proxima.cli import terminal
-from proxima.cli.console import live_display, print_summary
-from proxima.cli.terminal import PLAIN, Output, Progress, open_screen
+from proxima import terminal
+from proxima.cli.console import print_summary
 from proxima.run.display import View
 from proxima.run.results import Registered
+from proxima.run.screen import live_display
 from proxima.scenario import load
+from proxima.terminal import PLAIN, Output, Progress, open_screen
 from proxima.train.loop import Book, Report
 from proxima.train.loop import Progress as Done
 from proxima.train.stage import Schedule
@@ -135,7 +136,7 @@ def test_a_reader_that_keeps_up_gets_everything():
 
 def test_what_was_printed_before_comes_first():
     script = (
-        "import sys; from proxima.cli.terminal import Output; "
+        "import sys; from proxima.terminal import Output; "
         "print('first'); Output(sys.stdout, waits=True).write('second\\n'); print('third')"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

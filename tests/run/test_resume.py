@@ -11,6 +11,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from proxima.run.recording import silent
 from resume import Case, check_same, latest
 from tiny import (
     BUDGET,
@@ -27,7 +28,6 @@ from tiny import (
 )
 
 from proxima import resume_experiment, run_multiple_experiments
-from proxima.run.recording import silent
 from proxima.scenario import load
 from proxima.train import checkpoint
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import tiny
+from proxima.run.recording import silent
 from resume import Case, check_same, latest
 from tiny import BUDGET, read, stop_at_row
 
 from proxima import resume_experiment, run_multiple_experiments
 from proxima.core.errors import ProximaError
-from proxima.run.recording import silent
 from proxima.scenario import load
 from proxima.train import checkpoint
 

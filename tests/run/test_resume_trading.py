@@ -5,13 +5,13 @@ import signal
 
 import polars as pl
 import pytest
+from proxima.run.data import generate_for
 from resume import Case, check_same, latest
 from scenario_files import message
 from tiny import budget, read, run_main, stop_at_row, tensors_of
 
 from proxima import resume_experiment, run_multiple_experiments
 from proxima.domains.trading.synthetic import generate
-from proxima.run.data import generate_for
 from proxima.scenario import load
 from proxima.train import checkpoint
 

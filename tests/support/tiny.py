@@ -195,10 +195,19 @@ def rows_of(trial: Path) -> list[dict[str, Any]]:
 
 
 def results_of(trial: Path) -> dict[str, Any]:
-    """A trial's results without times and names of the run."""
-    left_out = ("run_id", "compile_seconds", "training_seconds", "steps_per_second", "time")
-    results = read(trial / "results.json")
-    return {key: value for key, value in results.items() if key not in left_out}
+    """A trial's results without times and names of the run, its stages' too."""
+    return _timeless(read(trial / "results.json"))
+
+
+def _timeless(content: Any) -> Any:
+    if not isinstance(content, dict):
+        return content
+    left_out = ("run_id", "steps_per_second", "time", "phases")
+    return {
+        key: _timeless(value)
+        for key, value in content.items()
+        if key not in left_out and not key.endswith("_seconds")
+    }
 
 
 def tensors_of(trial: Path, link: str = "last") -> dict[str, np.ndarray]:

@@ -31,8 +31,8 @@ def _open_standard_streams() -> None:
 
 def _explain(error: Exception) -> int:
     """Say an error in words and return the exit code."""
-    from proxima.cli.terminal import Output
     from proxima.core.errors import ProximaError
+    from proxima.terminal import Output
 
     stderr = Output(sys.stderr, waits=True)
     if isinstance(error, ProximaError):

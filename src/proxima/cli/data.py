@@ -30,9 +30,9 @@ def generate_data(
 ) -> None:
     """Write the data that a scenario describes, or a synthetic pattern by itself."""
     from proxima.cli.console import write
-    from proxima.cli.terminal import plain_console
     from proxima.core.errors import ProximaError
     from proxima.scenario import load
+    from proxima.terminal import plain_console
 
     if list_:
         _show_patterns(_patterns().describe(), json)
@@ -103,7 +103,7 @@ def _show_patterns(patterns: list[dict[str, Any]], json: bool) -> None:
     from rich.text import Text
 
     from proxima.cli.console import write
-    from proxima.cli.terminal import plain_console
+    from proxima.terminal import plain_console
 
     if json:
         print(json_module.dumps(patterns, indent=2))

@@ -53,9 +53,9 @@ def experiment(
     ]
     loaded = load(named, [*(set_ or []), *given])
 
-    from proxima.cli.console import live_display
-    from proxima.cli.terminal import run_console
+    from proxima.run.screen import live_display
     from proxima.run.start import run_multiple_experiments
+    from proxima.terminal import run_console
 
     console = run_console(stderr=json)
     if generate_data:
@@ -81,11 +81,11 @@ def resume(
     debug: Debug = False,
 ) -> None:
     """Go on with a run that was stopped or killed, exactly where it was saved."""
-    from proxima.cli.console import live_display
-    from proxima.cli.terminal import run_console
     from proxima.run.files import find_run
     from proxima.run.read import load_scenario
+    from proxima.run.screen import live_display
     from proxima.run.start import resume_experiment
+    from proxima.terminal import run_console
 
     files = find_run(run, output)
     console = run_console(stderr=json)
@@ -114,8 +114,8 @@ def evaluate(
 ) -> None:
     """Measure a trained policy on the fixed evaluation episodes."""
     from proxima.cli.console import write
-    from proxima.cli.terminal import plain_console
     from proxima.run.evaluate import evaluate_reference
+    from proxima.terminal import plain_console
 
     result = evaluate_reference(run, episodes, film, output)
     if json:
@@ -149,9 +149,9 @@ def profile(
 ) -> None:
     """Measure where a scenario's time goes: environments, acting or search, learning."""
     from proxima.cli.console import write
-    from proxima.cli.terminal import plain_console
     from proxima.run.profile import profile_scenario
     from proxima.scenario import load
+    from proxima.terminal import plain_console
 
     given = [] if trials is None else [f"trials={trials}"]
     loaded: Any = load(scenario, [*(set_ or []), *given])
@@ -209,9 +209,9 @@ def _generate(console: Any, scenario: Any) -> None:
 def _show(console: Any, summary: Any, json: bool) -> None:
     """The results of a run; an error where no trial came through."""
     from proxima.cli.console import print_summary
-    from proxima.cli.terminal import run_console
     from proxima.core.errors import ProximaError
     from proxima.run.results import to_json
+    from proxima.terminal import run_console
 
     if json:
         run_console().file.write(json_module.dumps(to_json(summary), indent=2) + "\n")

@@ -23,8 +23,8 @@ def scenarios(
 ) -> None:
     """List the shipped scenarios, or show one."""
     from proxima.cli.console import write
-    from proxima.cli.terminal import plain_console
     from proxima.scenario import dump, load
+    from proxima.terminal import plain_console
 
     console = plain_console()
     if name is None:
@@ -72,8 +72,8 @@ def compare(
     from rich.table import Table
 
     from proxima.cli.console import write
-    from proxima.cli.terminal import plain_console
     from proxima.run.compare import compare_references
+    from proxima.terminal import plain_console
 
     rows, improvements = compare_references(runs, plot, output)
     if json:
@@ -124,8 +124,8 @@ def report(
 ) -> None:
     """Write a finished run's report: one HTML file with everything in it."""
     from proxima.cli.console import write
-    from proxima.cli.terminal import plain_console
     from proxima.run.report import report_reference
+    from proxima.terminal import plain_console
 
     write(plain_console(), f"Report: {report_reference(run, out, output)}")
 

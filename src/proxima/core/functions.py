@@ -1,14 +1,27 @@
-"""Objects of the user's, by their dotted path."""
+"""Objects of the user's, by their dotted path.
+
+object_at("my_package.module:NAME", setting)    imported
+object_at("python:NAME-1a2b3c4d", setting)      one that a program gave us, known in that process only
+path_to(thing, name)                            the path of an object: the first kind where there is one
+"""
 
 import importlib
+import importlib.util
+import secrets
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from proxima.core.errors import ProximaError
 
+GIVEN = "python:"  # begins the paths of objects that only the process that was given them can find
+_given: dict[str, Any] = {}
+
 
 def object_at(path: str, setting: str, kind: str = "object") -> Any:
     """What `setting` names: package.module.name, or package.module:name; errors call it a `kind`."""
+    if path.startswith(GIVEN):
+        return _object_given(path, setting, kind)
     module, _, name = path.replace(":", ".").rpartition(".")
     if not module or not name:
         raise ProximaError(
@@ -30,5 +43,42 @@ def function_at(path: str, setting: str) -> Callable[..., Any]:
     """The function that `setting` names: package.module.function, or package.module:function."""
     function: object = object_at(path, setting, "function")
     if not callable(function):
-        raise ProximaError(f"{setting}: {path} is no function")
+        module, _, name = path.replace(":", ".").rpartition(".")
+        raise ProximaError(f"{setting}: {module} has no function {name}")
     return function
+
+
+def path_to(thing: Any, name: str) -> str:
+    """A path that leads to the object: an importable one, or one with this name for this process only."""
+    imported = _imported_path(thing)
+    if imported is not None:
+        return imported
+    for path, given in _given.items():
+        if given is thing:
+            return path
+    path = f"{GIVEN}{name}-{secrets.token_hex(4)}"
+    _given[path] = thing
+    return path
+
+
+def _object_given(path: str, setting: str, kind: str) -> Any:
+    if path not in _given:
+        raise ProximaError(
+            f"{setting}: the {kind} {path.removeprefix(GIVEN)} lives in the program that made it, and in no "
+            f"module; go on in that program, or put it into a module and name it package.module:{kind}"
+        )
+    return _given[path]
+
+
+def _imported_path(thing: Any) -> str | None:
+    """The path of a class or a function that any process can import; None of everything else."""
+    module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
+    loaded = sys.modules.get(module or "")
+    if module == "__main__" or name is None or vars(loaded or object).get(name) is not thing:
+        return None
+    try:
+        found = importlib.util.find_spec(module or "")
+    except (ImportError, ValueError):  # a module that was not made by an import
+        return None
+    same = found is not None and found.origin == getattr(loaded, "__file__", None)
+    return f"{module}:{name}" if same else None

@@ -5,6 +5,7 @@ when it has trained: greedy, sampled and random policy on the same fixed episode
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -311,7 +312,8 @@ def describe_policy(scenario: Any, built: Built) -> dict[str, Any]:
         "observation_space": _described_space(built.observation_space),
         "action_space": _described_space(built.action_space),
         "network": {"kind": scenario.network.kind},
-        "normalize_observations": scenario.algorithm.normalize_observations,
+        # An algorithm of the user's own may have no such setting.
+        "normalize_observations": asdict(scenario.algorithm).get("normalize_observations", False),
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from proxima.build import domain_of
 from proxima.core.errors import ProximaError
 from proxima.run.files import find_run
-from proxima.run.read import load_scenario
+from proxima.run.read import load_scenario, make_run_importable
 from proxima.run.results import to_json
 from proxima.scenario import Scenario, from_mapping
 from proxima.train import checkpoint
@@ -20,6 +20,7 @@ def evaluate_reference(
     """Greedy, sampled and random returns of a checkpoint, named directly or by its run."""
     path = find_checkpoint(reference, output_directory)
     manifest = checkpoint.load_manifest(path)
+    make_run_importable(path)
     scenario = from_mapping(manifest["scenario"], str(path / "manifest.json"))
     scenario, owner = replace(scenario, trials=1), domain_of(scenario)
     owner.prepare_host(scenario)

@@ -11,8 +11,7 @@ format, is an error in words.
 
 import dataclasses
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -23,10 +22,13 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from proxima.core.errors import ProximaError
 from proxima.report import statistics
-from proxima.run.files import read_json, write_json
+from proxima.run.files import plain, read_json, write_json
 
 FORMAT = 1  # of all these files; one more whenever an older reader would misread them
+MOST_ROWS = 12  # trials that a summary shows as text
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+REMEDY = "put the file back, or run the scenario again"
+Details = tuple[type | None, type | None]  # of a trial and of a summary; None: nothing is added
 Number = float | None  # a number that is not finite is null, as JSON has no such thing
 
 
@@ -35,6 +37,74 @@ def by_name(record: Any, name: str) -> Any:
     if name not in {each.name for each in dataclasses.fields(record)}:
         raise KeyError(name)
     return getattr(record, name)
+
+
+def text_of(record: Any) -> str:
+    """A result in a line, a summary as a table: their numbers by the thousand are in the fields."""
+    return _TEXTS[type(record).__name__](record)
+
+
+def _episodes_text(episodes: "Episodes") -> str:
+    spread = f"return {_number(episodes.return_mean)} ± {_number(episodes.return_std)}"
+    return (
+        f"Episodes({spread} over {episodes.episodes}, from {_number(episodes.return_min)} to "
+        + (f"{_number(episodes.return_max)}, {_number(episodes.length_mean)} steps long)")
+    )
+
+
+def _stage_text(stage: "StageResult") -> str:
+    return (
+        f"StageResult({stage.stage or 'training'}, trial {stage.trial}, {stage.steps:,} steps, "
+        f"{stage.stopped})"
+    )
+
+
+def _trial_text(trial: "TrialResult") -> str:
+    returns = (
+        f"{name} {_number(each.return_mean)} ± {_number(each.return_std)}"
+        for name, each in (("greedy", trial.evaluation), ("random", trial.random))
+        if each is not None
+    )
+    parts = [f"{trial.environment_steps:,} steps", *returns, trial.stopped]
+    return f"TrialResult({trial.scenario} · {trial.algorithm}, trial {trial.trial}: {', '.join(parts)})"
+
+
+def _summary_text(summary: "Summary") -> str:
+    lines = [f"Summary({summary.scenario} · {summary.algorithm}, run {summary.run_id})"]
+    rows: list[tuple[str, ...]] = [("trial", "steps", "episodes", "greedy", "random", "stopped")]
+    for trial in summary.trials[:MOST_ROWS]:
+        means = (
+            "–" if each is None else _number(each.return_mean)
+            for each in (trial.evaluation, trial.random)
+        )
+        counts = f"{trial.environment_steps:,}", f"{trial.episodes:,}"
+        rows.append((str(trial.trial), *counts, *means, trial.stopped))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines += [
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    ]
+    if len(summary.trials) > MOST_ROWS:
+        lines.append(f"… and {len(summary.trials) - MOST_ROWS} more")
+    if summary.aggregate is not None:
+        interval = summary.aggregate
+        lines.append(
+            f"{summary.metric}: {_number(interval.iqm)}, 95 % interval {_number(interval.low)} to "
+            f"{_number(interval.high)}"
+        )
+    return "\n".join([*lines, f"in {summary.paths.get('run', '')}"])
+
+
+def _number(value: "Number") -> str:
+    return "–" if value is None else f"{value:,.4g}"
+
+
+_TEXTS: dict[str, Callable[[Any], str]] = {
+    "Episodes": _episodes_text,
+    "StageResult": _stage_text,
+    "TrialResult": _trial_text,
+    "Summary": _summary_text,
+}
 
 
 @with_config(STRICT)
@@ -52,6 +122,7 @@ class Episodes:
     length_mean: Number
 
     __getitem__ = by_name
+    __repr__ = text_of
 
 
 @with_config(STRICT)
@@ -116,6 +187,7 @@ class StageResult:
     outcome: Outcome
 
     __getitem__ = by_name
+    __repr__ = text_of
 
 
 @with_config(STRICT)
@@ -154,6 +226,7 @@ class TrialResult:
     mlflow_run_id: str | None = None
 
     __getitem__ = by_name
+    __repr__ = text_of
 
 
 @with_config(STRICT)
@@ -229,6 +302,7 @@ class Summary:
     tracking_error: str | None = None
 
     __getitem__ = by_name
+    __repr__ = text_of
 
 
 Status = Literal["running", "finishing", "finished", "interrupted", "failed"]
@@ -249,6 +323,8 @@ class RunInfo:
     versions: Mapping[str, str]
     data: Mapping[str, Any] | None
     """What identifies the data it was started on; null where there is none."""
+    directories: tuple[str, ...] = ()
+    """Where modules that its settings name may stand: the working directory and the scenario file's."""
     training_seconds: Mapping[str, float] = field(default_factory=dict)
     """By trial and stage, those before a resume included."""
     time: Mapping[str, float] = field(default_factory=dict)
@@ -282,7 +358,7 @@ def described(returns: Any, lengths: Any) -> Episodes:
 
 def to_json(record: Any) -> dict[str, Any]:
     """A result as plain JSON holds it."""
-    return _plain(dataclasses.asdict(record))
+    return plain(dataclasses.asdict(record))
 
 
 def write(path: Path, record: Any) -> None:
@@ -290,20 +366,20 @@ def write(path: Path, record: Any) -> None:
     write_json(path, to_json(record))
 
 
-def read(path: Path, kind: Any, details: type | None = None) -> Any:
-    """The result in a file; `details` is the type of what its domain adds, None where it adds nothing."""
+def read(path: Path, kind: Any, details: Details = (None, None)) -> Any:
+    """The result in a file; `details` are the types of what its domain adds to a trial and to a summary."""
     content = read_json(path)
     if not isinstance(content, dict):
-        raise ProximaError(f"{path}: is damaged: expected keys and values")
+        raise ProximaError(f"{path}: is damaged: expected keys and values; {REMEDY}")
     _check_format(path, content)
     try:
-        record = _adapter(kind).validate_json(json.dumps(content))
-        return _with_details(record, details)
+        return _with_details(_adapter(kind).validate_json(json.dumps(content)), details)
     except (ValidationError, RecursionError) as failure:
-        raise ProximaError(f"{path}: is damaged: {_first_words(failure)}") from failure
+        words = _first_words(failure)
+        raise ProximaError(f"{path}: is damaged: {words}; {REMEDY}") from failure
 
 
-def json_schema(details: Mapping[str, tuple[type | None, type | None]]) -> dict[str, Any]:
+def json_schema(details: Mapping[str, Details]) -> dict[str, Any]:
     """The JSON schemas of results.json and summary.json, with the `details` of each domain.
 
     `details`: by domain, the type of a trial's and of a summary's.
@@ -339,39 +415,25 @@ def _check_format(path: Path, content: Mapping[str, Any]) -> None:
         )
     if content["format"] != FORMAT:
         raise ProximaError(
-            f"{path}: is of format {content['format']}, and this version reads {FORMAT}; install the "
+            f"{path}: is of format {content['format']!r}, and this version reads {FORMAT}; install the "
             "version that made it, or run the scenario again"
         )
 
 
-def _with_details(record: Any, details: type | None) -> Any:
-    """The record with `details` in the domain's type, its trials' and stages' too."""
-    if isinstance(record, Summary):
-        raise TypeError("a summary has details of two types; use read_summary")
+def _with_details(record: Any, details: Details) -> Any:
+    """The record with `details` in the domain's types, those of its trials and stages too."""
+    if isinstance(record, RunInfo):
+        return record
     if isinstance(record, StageResult):
         return dataclasses.replace(record, outcome=_with_details(record.outcome, details))
+    of_trial, of_all = details
+    if isinstance(record, Summary):
+        trials = tuple(_with_details(trial, details) for trial in record.trials)
+        return dataclasses.replace(record, trials=trials, details=_typed(record.details, of_all))
     if isinstance(record, TrialResult):
         stages = {name: _with_details(stage, details) for name, stage in record.stages.items()}
         record = dataclasses.replace(record, stages=stages)
-    if not isinstance(record, TrialResult | Outcome):
-        return record
-    return dataclasses.replace(record, details=_typed(record.details, details))
-
-
-def read_summary(path: Path, details: tuple[type | None, type | None]) -> Summary:
-    """The summary in a file; `details` are the types of what its domain adds to a trial and to the whole."""
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise ProximaError(f"{path}: is damaged: expected keys and values")
-    _check_format(path, content)
-    try:
-        summary = _adapter(Summary).validate_json(json.dumps(content))
-        trials = tuple(_with_details(trial, details[0]) for trial in summary.trials)
-        return dataclasses.replace(
-            summary, trials=trials, details=_typed(summary.details, details[1])
-        )
-    except (ValidationError, RecursionError) as failure:
-        raise ProximaError(f"{path}: is damaged: {_first_words(failure)}") from failure
+    return dataclasses.replace(record, details=_typed(record.details, of_trial))
 
 
 def _typed(value: Any, kind: type | None) -> Any:
@@ -387,19 +449,9 @@ def _first_words(failure: Exception) -> str:
     first, *others = failure.errors(include_url=False)
     where = ".".join(map(str, first["loc"])) or "it"
     more = f", and {len(others)} more" if others else ""
-    return f"{where}: {first['msg'].lower()}{more}; write it anew with `proxima report` or run it again"
+    return f"{where}: {first['msg'].lower()}{more}"
 
 
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
-
-
-def _plain(content: Any) -> Any:
-    if isinstance(content, Mapping):
-        return {str(key): _plain(value) for key, value in content.items()}
-    if isinstance(content, Sequence) and not isinstance(content, str):
-        return [_plain(value) for value in content]
-    if isinstance(content, float) and not math.isfinite(content):
-        return None
-    return content

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from proxima.build import domain_of
+from proxima.build import domain_of, importable_directories
 from proxima.core.errors import ProximaError
 from proxima.domains.domain import Domain, Planned, Prepared
 from proxima.report.numbers import first_few
@@ -22,6 +22,7 @@ from proxima.run.lock import locked
 from proxima.run.read import load_scenario, read_info, read_summary
 from proxima.run.record import Notes, Run, saved, saved_scenario, stage_names, train_planned
 from proxima.run.results import RunInfo, StageResult, Summary, TrialResult
+from proxima.run.screen import shown_progress
 from proxima.run.session import Opening, open_session
 from proxima.run.signals import interruptible
 from proxima.scenario import Overrides, Scenario, changed, differences, dump, to_stored
@@ -46,24 +47,34 @@ class Start(NamedTuple):
 
 
 def run_multiple_experiments(
-    scenario: Scenario, *, callback: Callback | None = None, display: Display | None = None
+    scenario: Scenario,
+    *,
+    callback: Callback | None = None,
+    display: Display | None = None,
+    progress: bool = False,
 ) -> Summary:
-    """All trials of a scenario; returns what summary.json holds."""
+    """All trials of a scenario; returns what summary.json holds. `progress` shows how far it is."""
     start = _start(scenario)  # first: a scenario that cannot be built leaves no run behind
     try:
         files = create_run(scenario.output_directory, scenario.name, scenario.trials)
         write_text(files.scenario, dump(scenario))
-        return _run(start, files, _new_info(start, files), callback, display or silent())
+        with shown_progress(scenario, display, progress) as shown:
+            return _run(start, files, _new_info(start, files), callback, shown)
     finally:
         start.prepared.close()
 
 
 def run_single_experiment(
-    scenario: Scenario, *, callback: Callback | None = None, display: Display | None = None
+    scenario: Scenario,
+    *,
+    callback: Callback | None = None,
+    display: Display | None = None,
+    progress: bool = False,
 ) -> TrialResult:
     """One trial with the scenario's seed; returns what its results.json holds."""
     one = dataclasses.replace(scenario, trials=1)
-    return run_multiple_experiments(one, callback=callback, display=display).trials[0]
+    summary = run_multiple_experiments(one, callback=callback, display=display, progress=progress)
+    return summary.trials[0]
 
 
 def resume_experiment(
@@ -73,16 +84,20 @@ def resume_experiment(
     changes: Overrides = (),
     callback: Callback | None = None,
     display: Display | None = None,
+    progress: bool = False,
 ) -> Summary:
     """Go on with a run from its newest checkpoint; a finished run is returned as it is.
 
     `changes` are settings to go on with instead of those it was started with.
     """
-    files, display = find_run(reference, output_directory), display or silent()
+    files = find_run(reference, output_directory)
     if read_info(files).status == "finished":
-        return _finished(files, display)
-    with locked(files.root):  # from here on nobody else changes what is read
-        return _resume(files, changes, callback, display)
+        return _finished(files, display or silent())
+    with (
+        locked(files.root),  # from here on nobody else changes what is read
+        shown_progress(load_scenario(files), display, progress) as shown,
+    ):
+        return _resume(files, changes, callback, shown)
 
 
 def _finished(files: RunFiles, display: Display) -> Summary:
@@ -146,12 +161,13 @@ def _new_info(start: Start, files: RunFiles) -> RunInfo:
     return RunInfo(
         run_id=files.run_id,
         name=scenario.name,
-        domain=start.domain.name,
+        domain=scenario.domain,
         trials=scenario.trials,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         status="running",
         versions={name: version(name) for name in ("proxima", "jax", "numpy")},
         data=None if facts is None else facts.noted,
+        directories=importable_directories(),
     )
 
 
@@ -229,8 +245,9 @@ def _attributes(start: Start) -> dict[str, str | int]:
     scenario = start.scenario
     return {
         "scenario": scenario.name,
-        "domain": start.domain.name,
+        "domain": scenario.domain,
         "algorithm": start.prepared.algorithm,
+        "env": start.domain.overview(scenario).environment,
         "trials": scenario.trials,
         "seed": scenario.seed,
     }

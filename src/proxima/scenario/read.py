@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Union
+from typing import Annotated, Any, Union, get_type_hints
 
 from pydantic import Discriminator, TypeAdapter, ValidationError
 
@@ -45,7 +45,7 @@ PATH_KEYS = {"path", "output_directory", "uri"}  # of settings, in whichever sec
 def load(name_or_path: str | os.PathLike[str], overrides: Overrides | None = None) -> Scenario:
     """The scenario shipped under a name or written in a file, with the overrides laid over it."""
     path, source = _locate(name_or_path)
-    make_importable(Path.cwd(), path.parent)
+    make_importable(Path.cwd(), *([] if path in shipped().values() else [path.parent]))
     written = parse(_read_text(path, source), source)
     faults: list[Fault] = []
     if written.get("name", path.stem) != path.stem:
@@ -397,7 +397,12 @@ def _choice_faults(merged: Mapping[str, Any]) -> Iterator[Fault]:
             yield Fault(((choice.section,),), f"expected keys and values, got {shown(section)}")
             continue
         name = section[choice.key]
-        if name in choice.names or (isinstance(name, str) and ":" in name):
+        if name in choice.names:
+            continue
+        if isinstance(name, str) and ":" in name:
+            if get_type_hints(choice.config(name)).get(choice.key) is not str:
+                text = f"the config of {name} needs a field `{choice.key}: str`: its path is written there"
+                yield Fault(((choice.section, choice.key),), text)
             continue
         text = f"{shown(name)} is not allowed: must be {either(list(choice.names))}"
         yield Fault(((choice.section, choice.key),), text)

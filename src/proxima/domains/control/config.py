@@ -7,14 +7,16 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Interval
 
 BACKENDS = ("gymnax", "gymnasium", "envpool")
+DEFAULT_NAME = "CartPole-v1"
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnvConfig:
     """The environment, its backend and how many copies step side by side."""
 
-    name: str = "CartPole-v1"
-    """The environment's registered name, for example CartPole-v1 or Breakout-MinAtar."""
+    name: str = DEFAULT_NAME
+    """The environment's registered name, for example CartPole-v1 or Breakout-MinAtar; one of your own is
+    called as its backend is unless it is named here."""
     backend: str = "gymnax"
     """gymnax: compiled into the training program; gymnasium: any Gymnasium env, stepped on the host;
     envpool: those that EnvPool has in C++, stepped in threads; package.module:make_env: your own."""
@@ -23,7 +25,8 @@ class EnvConfig:
     max_steps_per_episode: Annotated[int, Ge(1)] | None = None
     """Episodes are truncated after this many steps; null keeps the environment's own limit."""
     params: Mapping[str, float | int | bool | str] = field(default_factory=dict)
-    """The environment's own settings: gymnax EnvParams fields, gymnasium.make or envpool.make keywords."""
+    """The environment's own settings: gymnax EnvParams fields, gymnasium.make or envpool.make keywords,
+    or those of make_env."""
     workers: Annotated[int, Ge(0)] = 0
     """gymnasium: processes that step the environments, 0 for none but the trainer's own;
     envpool: threads, 0 for as many as there are cores."""
@@ -33,3 +36,8 @@ class EnvConfig:
     """Seconds after which a worker process that has not answered counts as hung."""
     on_worker_failure: Literal["stop", "restart"] = "stop"
     """A worker process that dies or hangs: stop the run, or start its environments again and go on."""
+
+    def __post_init__(self) -> None:
+        # Without this, one's own environment would be called CartPole-v1 in tables, and drawn as such.
+        if ":" in self.backend and self.name == DEFAULT_NAME:
+            object.__setattr__(self, "name", self.backend.rpartition(":")[2])

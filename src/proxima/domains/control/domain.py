@@ -1,6 +1,8 @@
 """Control: environments of Gymnax, Gymnasium and EnvPool, or the user's own."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from proxima.domains import reinforcement
 from proxima.domains.control.config import BACKENDS
@@ -15,6 +17,13 @@ def prepare(scenario: ControlScenario) -> Prepared:
     from proxima.domains.control.environments import build
 
     return reinforcement.prepared(scenario, build(scenario), film=film_of)
+
+
+def env_settings(env: Any) -> Mapping[str, Any]:
+    """The section `env` of what a program gives as its environment."""
+    from proxima.domains.control.environments import env_settings
+
+    return env_settings(env)
 
 
 def film_of(path: Path, env_name: str, recording: Recording) -> bool:
@@ -43,4 +52,5 @@ DOMAIN = Domain(
     networks={"mlp": "proxima.nets.actor_critic:NETWORK"},
     prepare_host=reinforcement.prepare_host,
     film=film_of,
+    env_settings=env_settings,
 )

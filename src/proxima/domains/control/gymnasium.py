@@ -1,4 +1,4 @@
-"""Gymnasium environments by their names, as pools on the host.
+"""Gymnasium environments by their names, or the user's own (`own.py`), as pools on the host.
 
 Without workers they step one after the other in this process (`gymnasium_pools.py`), else in processes
 of their own (`workers.py`).
@@ -19,6 +19,7 @@ from proxima.domains.control.gymnasium_pools import (
     VectorPool,
 )
 from proxima.domains.control.gymnasium_spaces import translate
+from proxima.domains.control.own import is_own, make_own
 
 BOX2D = ("Box2D", "pygame")  # modules that the extra box2d installs
 
@@ -69,6 +70,28 @@ def module_of(name: str) -> str | None:
 
 def make_env(config: EnvConfig, render: bool) -> Any:
     """One environment, or in words why there is none."""
+    return make_own(config, render) if is_own(config) else _make_registered(config, render)
+
+
+def has(name: str) -> bool:
+    """Whether Gymnasium can make an environment of this name."""
+    import gymnasium
+
+    try:
+        gymnasium.spec(name)
+    except (gymnasium.error.Error, ModuleNotFoundError):
+        return False
+    return True
+
+
+def names() -> list[str]:
+    """The names that are registered with Gymnasium."""
+    import gymnasium
+
+    return list(gymnasium.registry)
+
+
+def _make_registered(config: EnvConfig, render: bool) -> Any:
     import gymnasium
 
     # The checker only warns, and once; what it would find, the pool meets as an error of its own.
@@ -88,10 +111,7 @@ def make_env(config: EnvConfig, render: bool) -> Any:
     except gymnasium.error.UnregisteredEnv as error:
         raise ProximaError(f"env.name: Gymnasium has no {name!r}; {_near(name)}") from error
     except ModuleNotFoundError as error:
-        module = error.name or name.partition(":")[0]  # Gymnasium raises its own without the name
-        raise ProximaError(
-            f"env.name: {name} needs the module {module!r}, which is missing: pip install {module}"
-        ) from error
+        raise ProximaError(_missing_module(name, error)) from error
     except TypeError as error:
         raise ProximaError(
             f"env.params: {name} refuses {dict(config.params)}: {error}; "
@@ -101,6 +121,16 @@ def make_env(config: EnvConfig, render: bool) -> Any:
         raise ProximaError(
             f"env.name: Gymnasium could not make {name}: {type(error).__name__}: {error}"
         ) from error
+
+
+def _missing_module(name: str, error: ModuleNotFoundError) -> str:
+    """In words which module is missing; never whose it is: anyone may own that name on an index."""
+    own = name.partition(":")[0] if ":" in name else None
+    module = error.name or own  # Gymnasium raises its own without the name
+    advice = "it must be installed, or stand in the working directory or beside the scenario's file"
+    if module is not None and own is not None and own.split(".")[0] == module.split(".")[0]:
+        return f"env.name: {name}: there is no module {module}; {advice}"
+    return f"env.name: {name} needs the module {module}, which is missing; {advice}"
 
 
 def _missing_package(name: str, error: Exception) -> ProximaError:

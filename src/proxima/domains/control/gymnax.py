@@ -49,6 +49,11 @@ class GymnaxEnv(eqx.Module):
         return jnp.asarray(obs, jnp.float32)
 
 
+def names() -> list[str]:
+    """The environments that Gymnax has."""
+    return list(_import_gymnax().registered_envs)
+
+
 def make(config: EnvConfig) -> GymnaxEnv:
     """The named gymnax environment with the scenario's parameters."""
     gymnax = _import_gymnax()

@@ -8,6 +8,7 @@ from pydantic import with_config
 
 from proxima.build import backends
 from proxima.core.faults import Fault
+from proxima.core.functions import GIVEN
 from proxima.domains.control.config import BACKENDS, EnvConfig
 from proxima.scenario.tree import RULES, A, EnvironmentScenario, N
 from proxima.scenario.words import either
@@ -34,9 +35,15 @@ def control_faults(scenario: ControlScenario) -> Iterator[Fault]:
     if env.backend == "gymnax" and env.workers:
         text = f"{env.workers}, and env.backend gymnax has no workers: it is compiled; set 0"
         yield Fault((("env", "workers"), ("env", "backend")), text)
+    if env.backend.startswith(GIVEN) and env.workers:
+        text = (
+            f"{env.workers}, and worker processes cannot make an environment that lives in this program; "
+            "put its class or function into a module and name it package.module:make_env, or set 0"
+        )
+        yield Fault((("env", "workers"), ("env", "backend")), text)
     if env.groups == 1:
         return
-    if env.backend == "gymnax" or (env.backend == "gymnasium" and not env.workers):
+    if env.backend == "gymnax" or (env.backend != "envpool" and not env.workers):
         text = (
             f"{env.groups}, and nothing steps beside the policy; set env.workers (with env.backend "
         )

@@ -24,6 +24,7 @@ from proxima.core.errors import ProximaError
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.control.gymnasium import make_env
 from proxima.domains.control.gymnasium_pools import GymnasiumPool, Numbers
+from proxima.domains.control.own import is_own
 from proxima.domains.control.worker_memory import (
     ACTIONS,
     NEXT_OBS,
@@ -77,7 +78,8 @@ def main() -> None:
 
 def _groups(orders: dict[str, Any], memory: mmap.mmap) -> list[Group]:
     config = EnvConfig(**orders["config"])
-    _find(config.name, orders["module"])
+    if not is_own(config):
+        _find(config.name, orders["module"])
     groups = []
     for each in orders["groups"]:
         first, last = each["rows"]

@@ -22,6 +22,7 @@ from proxima.core.types import HostStep
 from proxima.domains.control import gymnasium
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.control.gymnasium_spaces import copied
+from proxima.domains.control.own import is_own
 from proxima.domains.control.worker import RESET, STEP
 from proxima.domains.control.worker_memory import (
     ACTIONS,
@@ -182,10 +183,11 @@ class Workers:
             {
                 "config": {
                     "name": self._config.name,
+                    "backend": self._config.backend,
                     "params": dict(self._config.params),
                     "max_steps_per_episode": self._config.max_steps_per_episode,
                 },
-                "module": gymnasium.module_of(self._config.name),
+                "module": None if is_own(self._config) else gymnasium.module_of(self._config.name),
                 "total": self._total,
                 "groups": [
                     {

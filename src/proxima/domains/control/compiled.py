@@ -1,0 +1,81 @@
+"""A compiled environment of the user's own, made ready for a compiled program."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from proxima.core.errors import ProximaError
+from proxima.core.spaces import ObservationSpace, Space
+from proxima.core.types import Env, PyTree, Step
+from proxima.domains.control.config import EnvConfig
+
+
+class Fixed(eqx.Module):
+    """An environment that is no tree of arrays: all of it is a fixed part of the program."""
+
+    env: Any = eqx.field(static=True)
+
+    @property
+    def observation_space(self) -> ObservationSpace:
+        return self.env.observation_space
+
+    @property
+    def action_space(self) -> Space:
+        return self.env.action_space
+
+    def reset(self, key: Array) -> tuple[PyTree, PyTree]:
+        return self.env.reset(key)
+
+    def step(self, state: PyTree, action: PyTree, key: Array) -> tuple[PyTree, Step]:
+        return self.env.step(state, action, key)
+
+
+class Limited(eqx.Module):
+    """An environment whose episodes are truncated after so many steps."""
+
+    env: Any
+    limit: Array
+
+    @property
+    def observation_space(self) -> ObservationSpace:
+        return self.env.observation_space
+
+    @property
+    def action_space(self) -> Space:
+        return self.env.action_space
+
+    def reset(self, key: Array) -> tuple[PyTree, PyTree]:
+        state, obs = self.env.reset(key)
+        return (state, jnp.int32(0)), obs
+
+    def step(self, state: PyTree, action: PyTree, key: Array) -> tuple[PyTree, Step]:
+        inner, time = state
+        inner, step = self.env.step(inner, action, key)
+        late = (time + 1 >= self.limit) & ~step.terminated
+        return (inner, time + 1), step._replace(truncated=step.truncated | late)
+
+
+def ready(env: Env, config: EnvConfig) -> Env:
+    """The environment with its numbers as arrays, limited if the settings say so."""
+    leaves = jax.tree.leaves(env)
+    if len(leaves) == 1 and leaves[0] is env:
+        found: Any = Fixed(env)
+    else:
+        _check_leaves(env, config)
+        found = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.asarray(leaf).dtype), env)
+    limit = config.max_steps_per_episode
+    return found if limit is None else Limited(found, jnp.int32(limit))
+
+
+def _check_leaves(env: Env, config: EnvConfig) -> None:
+    for path, leaf in jax.tree_util.tree_leaves_with_path(env):
+        if not isinstance(leaf, jax.Array | np.ndarray | np.generic | bool | int | float):
+            raise ProximaError(
+                f"env.backend: {config.backend}{jax.tree_util.keystr(path)} is a {type(leaf).__name__}, "
+                "and a compiled program takes arrays and numbers; declare it with "
+                "eqx.field(static=True)"
+            )
