@@ -15,6 +15,7 @@ ALLOWED = {
     "nets": {"core"},
     "algorithms": {"core", "nets"},
     "files": {"core"},
+    "terminal": set(),
     "yaml": {"core"},
     "train": {"core", "files"},
     "track": {"core"},
@@ -53,10 +54,11 @@ ALLOWED = {
         "files",
         "report",
         "scenario",
+        "terminal",
         "track",
         "train",
     },
-    "cli": {"build", "core", "run", "scenario", "track.dashboard"},
+    "cli": {"build", "core", "run", "scenario", "terminal", "track.dashboard"},
     # public names, and environments that Gymnasium finds by theirs
     "__init__": {
         "core.errors",
@@ -66,7 +68,7 @@ ALLOWED = {
         "scenario",
     },
 }
-COMMANDS = {"cli.console", "cli.options", "cli.terminal"}  # for a domain's own commands alone
+COMMANDS = {"cli.console", "cli.options", "terminal"}  # for a domain's own commands alone
 
 # A library may be imported in these files only.
 FENCES = {
@@ -76,6 +78,7 @@ FENCES = {
     "click": {"cli"},
     "pydantic": {
         "scenario",
+        "run/record",
         "run/results",
         *(f"domains/{name}/scenario" for name in ("control", "language", "packing", "trading")),
         *(f"domains/{name}/results" for name in ("language", "trading")),
@@ -88,6 +91,7 @@ FENCES = {
         "domains/control/gymnasium",
         "domains/control/gymnasium_pools",
         "domains/control/gymnasium_spaces",
+        "domains/control/own",
         "domains/control/worker",
         "domains/trading/gymnasium",
         "domains/trading/registration",
@@ -103,8 +107,9 @@ FENCES = {
     "rich": {
         "cli",
         "domains/language/commands",
-        "domains/language/summary",
         "domains/trading/commands",
+        "run/screen",
+        "terminal",
     },
     "polars": {"domains/trading", "domains/language/tables"},
     "ray": {"run"},
