@@ -278,7 +278,9 @@ class _Recorder:
             child = self._run.child(self._planned.name, trial)
             self._run.tracker.log_metrics(child, book.steps, row)
             if book.stopped == "nan":
-                self._run.display.say(_broken(trial, self._stage, book, self._folders[lane]))
+                section = self._planned.name or "algorithm"
+                words = _broken(trial, self._stage, book, self._folders[lane], section)
+                self._run.display.say(words)
 
     def _alarmed(self) -> dict[int, str]:
         """Says the alarms that began at this evaluation; the lanes that should stop for them."""
@@ -348,9 +350,10 @@ def _position(stage: Stage, step: int) -> str:
     return f"{stage.unit[:-1]} {step:,}"
 
 
-def _broken(trial: int, stage: Stage, book: Book, folder: Path) -> str:
+def _broken(trial: int, stage: Stage, book: Book, folder: Path, section: str) -> str:
+    """What is said of a lane that broke down; `section` is where its learning rate is set."""
     return (
         f"Trial {trial}: the loss is no longer a number after {stage.unit[:-1]} {book.nan_at_step:,}; "
         f"the trial is stopped with its last good state, saved in {folder / 'checkpoints'}. "
-        "A lower learning_rate or max_grad_norm usually helps."
+        f"A lower {section}.learning_rate or {section}.max_grad_norm usually helps."
     )

@@ -18,6 +18,7 @@ from tiny import flags, stop_at_row
 
 import proxima
 from proxima.core.errors import ProximaError
+from proxima.run.display import silent
 from proxima.run.files import read_rows
 from proxima.scenario import load
 
@@ -249,7 +250,11 @@ def test_a_reward_that_fails_ends_the_run_with_words_and_what_was_saved_stays(
 def test_a_loss_that_is_no_number_ends_its_trial_with_its_last_good_state(tmp_path, monkeypatch):
     write_texts(tmp_path)
     monkeypatch.chdir(tmp_path)
-    summary = proxima.run_multiple_experiments(scenario(**{"sft.learning_rate": 1e30}))
+    said = []
+    summary = proxima.run_multiple_experiments(
+        scenario(**{"sft.learning_rate": 1e30}), display=silent()._replace(say=said.append)
+    )
+    assert any("A lower sft.learning_rate or sft.max_grad_norm" in words for words in said)
     (result,) = summary.trials
     assert result.stopped == "nan" and result.nan_at_step == result.stages["sft"].nan_at_step > 0
     assert list(result.stages) == ["sft"]  # nothing to start the others from
