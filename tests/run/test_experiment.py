@@ -23,10 +23,10 @@ from tiny import (
 import proxima
 from proxima.core.types import View
 from proxima.domains.control.environments import build
+from proxima.report.chosen import chosen_trials
 from proxima.run.files import RunFiles
 from proxima.run.read import read_summary
-from proxima.run.results import Summary, TrialResult, to_json
-from proxima.report.chosen import chosen_trials
+from proxima.run.results import Summary, to_json
 from proxima.scenario import from_mapping, load, parse
 from proxima.track.registry import load_exported
 from proxima.train import checkpoint

@@ -210,8 +210,10 @@ def test_a_file_that_is_missing_is_named(run, name):
 
 @pytest.mark.parametrize(
     "line",
-    ["[]", "3", "null", '"step"', "{}", '{"loss": 1}', '{"step": "1"}', '{"step": true}']
-    + ['{"step": 1, "loss/policy": "low"}', '{"step": 1, "loss/policy": [1]}', "{", "\x00"],
+    [
+        *("[]", "3", "null", '"step"', "{}", '{"loss": 1}', '{"step": "1"}', '{"step": true}'),
+        *('{"step": 1, "loss/policy": "low"}', '{"step": 1, "loss/policy": [1]}', "{", "\x00"),
+    ],
 )
 def test_a_damaged_row_of_metrics_is_named(tmp_path, line):
     path = tmp_path / "metrics.jsonl"

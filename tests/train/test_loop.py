@@ -1,4 +1,4 @@
-"""The one loop: how often it evaluates and saves, who stops when and why, and that it ends alike if resumed."""
+"""The one loop: when it evaluates and saves, who stops and why, and that a resumed one ends alike."""
 
 import dataclasses
 from typing import NamedTuple
@@ -38,8 +38,7 @@ class Heard:
         return Observer(
             self.record,
             lambda states, progress: self.saved.append(progress),
-            lambda: bool(self.reports)
-            and self.reports[-1].progress.chunks >= self.interrupt_after,
+            lambda: bool(self.reports) and self.reports[-1].progress.chunks >= self.interrupt_after,
         )
 
     def at(self, what: str) -> list[int]:
