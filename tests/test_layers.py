@@ -1,38 +1,86 @@
-"""Who may import whom: walks the imports of every file and fails on a breach."""
+"""Who may import whom, and who may name whom: reads every file of the source and fails on a breach."""
 
 import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "proxima"
 
-# A layer may import itself and what is listed. `train.config` and the like are parts of their layer.
+# A layer may import itself and the modules listed; `run.results` allows that file of `run` alone.
 ALLOWED = {
     "core": set(),
     "nets": {"core"},
-    "algorithms": {"nets", "core"},
-    "domains": {"nets", "core", "files", "report", "run", "scenario", "train"},
+    "algorithms": {"core", "nets"},
+    "files": {"core"},
+    "yaml": {"core"},
     "train": {"core", "files"},
     "track": {"core"},
     "report": {"core", "files"},
-    "scenario": {"algorithms", "core", "domains", "nets", "track", "train", "yaml"},
-    "yaml": {"core"},
-    "files": {"core"},
-    "build": {"algorithms", "core", "domains", "nets", "scenario", "train"},
-    # domains: data is made and looked at there; environments still come from build
-    "run": {"build", "core", "domains", "files", "report", "scenario", "track", "train"},
-    "cli": {"build", "core", "domains", "run", "scenario", "track", "train"},
-    "__init__": {"core", "domains", "run", "scenario"},
+    # the tables only; what they name is imported when it is asked for
+    "build": {"core.algorithm", "core.errors", "core.functions", "domains.domain"},
+    "scenario": {
+        "build",
+        "core",
+        "nets.network",  # a user's own net, by its path
+        "track.telemetry",
+        "track.tracker",
+        "train.checkpoint",
+        "train.config",
+        "train.convergence",
+        "yaml",
+    },
+    "domains": {
+        "build",
+        "core",
+        "files",
+        "nets",
+        "report",
+        "run.files",
+        "run.read",
+        "run.results",
+        "scenario",
+        "track.registry",
+        "train",
+        "yaml",
+    },
+    "run": {
+        "build",
+        "core",
+        "domains.domain",
+        "files",
+        "report",
+        "scenario",
+        "track",
+        "train",
+    },
+    "cli": {"build", "core", "run", "scenario", "track.dashboard"},
+    # public names, and environments that Gymnasium finds by theirs
+    "__init__": {
+        "core.errors",
+        "domains.trading.features",
+        "domains.trading.registration",
+        "run",
+        "scenario",
+    },
 }
+COMMANDS = {"cli.console", "cli.options", "cli.terminal"}  # for a domain's own commands alone
 
 # A library may be imported in these files only.
 FENCES = {
     "mlflow": {"track"},
     "opentelemetry": {"track/otlp"},
-    "typer": {"cli"},
+    "typer": {"cli", "domains/language/commands", "domains/trading/commands"},
     "click": {"cli"},
-    "pydantic": {"scenario", "domains/language/scenario", "domains/trading/gymnasium"},
+    "pydantic": {
+        "scenario",
+        "run/results",
+        *(f"domains/{name}/scenario" for name in ("control", "language", "packing", "trading")),
+        *(f"domains/{name}/results" for name in ("language", "trading")),
+        "domains/trading/gymnasium",
+    },
     "ruamel": {"yaml"},
     "gymnax": {"domains/control/gymnax"},
     "jumanji": {"domains/packing/jumanji"},
@@ -68,6 +116,22 @@ FENCES = {
 FILES = sorted(SOURCE.rglob("*.py"))
 
 
+# Where a domain's or an algorithm's name may stand besides its own folder and its own files.
+TABLES = {"build", "__init__", "run/trainer"}  # the two tables, and the public names
+# Words that are only spelt like one, or that name another on purpose.
+EXPLAINED = {
+    ("domains/language/gguf", "control"): "GGUF's name for tokens such as end of text",
+    ("algorithms/ddpg", "ppo"): "the remedy in errors about spaces that DDPG cannot have",
+    ("algorithms/spo", "ppo"): "the remedy where there is nothing to copy for a search",
+}
+# The language domain has a stage of this name, with a file of its own.
+STAGES = {"language": {"ppo"}}
+
+
+def place_of(path: Path) -> str:
+    return str(path.relative_to(SOURCE).with_suffix(""))
+
+
 def imports_of(path: Path) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -79,32 +143,178 @@ def imports_of(path: Path) -> set[str]:
     return found
 
 
+def module_of(name: str) -> str:
+    """The module of ours that a dotted import reads, without `proxima.`: a file, or a package."""
+    parts = name.split(".")[1:]
+    while parts:
+        path = SOURCE.joinpath(*parts)
+        if path.with_suffix(".py").is_file() or (path / "__init__.py").is_file():
+            return ".".join(parts)
+        parts.pop()
+    return "__init__"
+
+
+def modules_read(path: Path) -> set[str]:
+    names = imports_of(path)
+    return {module_of(name) for name in names if name == "proxima" or name.startswith("proxima.")}
+
+
 def layer_of(path: Path) -> str:
     parts = path.relative_to(SOURCE).with_suffix("").parts
     return parts[0]
 
 
+def is_within(module: str, allowed: set[str]) -> bool:
+    return any(module == each or module.startswith(f"{each}.") for each in allowed)
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_layers(path):
     layer = layer_of(path)
+    allowed = {layer} | ALLOWED[layer]
+    if layer == "domains" and path.stem == "commands":
+        allowed |= COMMANDS
+    for module in modules_read(path):
+        assert is_within(module, allowed), f"{place_of(path)} must not import {module}"
     for name in imports_of(path):
-        if name.startswith("proxima."):
-            used = name.split(".")[1]
-            if used in ALLOWED:
-                assert used == layer or used in ALLOWED[layer], f"{layer} must not import {name}"
-        library = name.split(".")[0]
-        place = str(path.relative_to(SOURCE).with_suffix(""))
+        library, place = name.split(".")[0], place_of(path)
         if library in FENCES:
             fits = any(place == f or place.startswith(f + "/") for f in FENCES[library])
             assert fits, f"{library} may not be imported in {place}"
 
 
+def test_no_layer_is_allowed_what_it_does_not_use():
+    """Otherwise the list above would slowly come to allow everything."""
+    used = {layer: set[str]() for layer in ALLOWED}
+    for path in FILES:
+        used[layer_of(path)] |= modules_read(path)
+    for layer, allowed in ALLOWED.items():
+        idle = {each for each in allowed if not any(is_within(m, {each}) for m in used[layer])}
+        assert not idle, f"{layer} no longer imports {idle}"
+
+
 def test_no_domain_imports_another():
     for path in (SOURCE / "domains").rglob("*.py"):
-        own = path.relative_to(SOURCE / "domains").parts[0]
-        for name in imports_of(path):
-            if name.startswith("proxima.domains."):
-                assert name.split(".")[2] == own, f"{path}: {name}"
+        own = path.relative_to(SOURCE / "domains").with_suffix("").parts[0]
+        for module in modules_read(path):
+            if module.startswith("domains."):
+                used = module.split(".")[1]
+                assert used == own or used in ("domain", "reinforcement"), f"{path}: {module}"
+
+
+def test_no_import_cycles():
+    """Imports within functions count too; only the tables of build.py import what they name late."""
+    graph = {
+        place_of(path).replace("/", ".").removesuffix(".__init__"): modules_read(path)
+        for path in FILES
+    }
+    graph["build"] = set()
+    cycle = cycle_in(graph)
+    assert cycle is None, " → ".join(cycle)
+
+
+def cycle_in(graph: dict[str, set[str]]) -> list[str] | None:
+    """Some modules that import each other in this order, the first named again; None if there are none."""
+    finished: set[str] = set()
+
+    def follow(module: str, trail: list[str]) -> list[str] | None:
+        if module in trail:
+            return [*trail[trail.index(module) :], module]
+        if module in finished:
+            return None
+        for used in sorted(graph.get(module, ())):
+            if found := follow(used, [*trail, module]):
+                return found
+        finished.add(module)
+        return None
+
+    return next((found for module in sorted(graph) if (found := follow(module, []))), None)
+
+
+def test_a_cycle_is_found():
+    assert cycle_in({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert cycle_in({"a": {"b", "c"}, "b": {"c"}, "c": set()}) is None
+
+
+def owned_names() -> dict[str, tuple[str, ...]]:
+    """Every domain's and algorithm's name, and the beginnings of the places that are its own."""
+    from proxima.build import ALGORITHMS, DOMAINS
+
+    return {name: (f"domains/{name}/",) for name in DOMAINS} | {
+        name: (f"algorithms/{name}",) for name in ALGORITHMS
+    }
+
+
+def words_of(text: str) -> set[str]:
+    """The words of an identifier or a text: PPOTrainer and ppo_trainer are both ppo and trainer."""
+    split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", text)
+    return set(re.split(r"[^a-z0-9]+", split.lower()))
+
+
+def spoken(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Identifiers, attributes, imports and strings with their lines; no docstring, no comment."""
+    documentation = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        line = getattr(node, "lineno", 0)
+        match node:
+            case ast.Constant(value=str(text)) if id(node) not in documentation:
+                yield line, text
+            case ast.Name(id=text) | ast.Attribute(attr=text) | ast.arg(arg=text):
+                yield line, text
+            case ast.FunctionDef(name=text) | ast.ClassDef(name=text):
+                yield line, text
+            case ast.keyword(arg=str(text)) | ast.ImportFrom(module=str(text)):
+                yield line, text
+            case ast.alias(name=text, asname=other):
+                yield line, f"{text} {other or ''}"
+
+
+def strays(place: str, text: str) -> list[str]:
+    """Names of domains and algorithms that a source file has no business with, each with its line."""
+    folder = place.split("/")[1] if place.startswith("domains/") else ""
+    said = [(line, words_of(each)) for line, each in [(0, place), *spoken(ast.parse(text))]]
+    found = []
+    for name, homes in owned_names().items():
+        is_own = place in TABLES or place.startswith(homes) or name in STAGES.get(folder, ())
+        if is_own or (place, name) in EXPLAINED:
+            continue
+        found += [f"{place}:{line}: {name}" for line, each in said if name in words_of(each)]
+    return found
+
+
+def test_nobody_names_a_domain_or_an_algorithm_but_itself():
+    """A new one is its own folder or file and a line in a table of build.py: nothing else knows it."""
+    found = [each for path in FILES for each in strays(place_of(path), path.read_text())]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from proxima.domains.trading import plots",
+        "import proxima.algorithms.ppo",
+        "def draw_trading(): ...",
+        "class PPOReport: ...",
+        "x = run.trading",
+        "x = scenario.domain == 'language'",
+        "f(ppo=1)",
+        "x = f'{y}/ppo/metrics.jsonl'",
+        "def f(control): ...",
+    ],
+)
+def test_a_name_that_strays_is_found(text):
+    assert strays("run/finish", text)
+    assert not strays("run/finish", '# about trading\n"""PPO, for example."""\nx = \'controls\'\n')
+
+
+def test_every_explained_name_is_still_there():
+    for place, name in EXPLAINED:
+        tree = ast.parse((SOURCE / f"{place}.py").read_text())
+        assert any(name in words_of(said) for _, said in spoken(tree)), (place, name)
 
 
 def test_jit_appears_in_train_and_at_the_export_edge_only():

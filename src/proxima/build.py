@@ -49,6 +49,11 @@ def domain_of(scenario: Any) -> "Domain":
     return domain(scenario.domain)
 
 
+def backends() -> list[str]:
+    """Every backend of every domain."""
+    return [backend for name in DOMAINS for backend in domain(name).backends]
+
+
 def domain_with_backend(backend: str) -> str:
     """The name of the domain whose environments have this backend; the first domain's where none has."""
     owners = [name for name in DOMAINS if backend in domain(name).backends]

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from probes import ACTION, BOTH, CONSTANT, DELAYED, FROM_OBS, TRUNCATED, continuous
 from problems import problem_of
+from tiny import ROWS, SIZES, SMALL
 
 from proxima.algorithms.spo import SPOConfig, make_batch, spo, stored_steps
-from proxima.build import _agent
+from proxima.build import domain_of
 from proxima.core import mpo
 from proxima.core.errors import ProximaError
 from proxima.core.replay import pack_sequences
@@ -20,6 +21,8 @@ from proxima.core.seeds import first_keys
 from proxima.core.spaces import ACTION_MASK, Discrete, MultiDiscrete, Space, box, fields, mask_space
 from proxima.core.trees import fingerprint
 from proxima.core.types import Step, TrainState, View
+from proxima.domains import reinforcement
+from proxima.domains.control import environments
 from proxima.nets.actor_critic import MLPConfig
 from proxima.scenario import load
 from proxima.train.compiled.chunk import run_updates, split_streams
@@ -474,11 +477,19 @@ def test_without_search_in_evaluation_only_the_policy_plays():
     assert aux is None and 0.2 < np.mean(drawn) < 0.8  # the first policy is near uniform
 
 
-def test_trading_is_not_played_with_knowledge_of_the_prices_to_come():
-    settings = ["algorithm.name=spo"]
-    trading, control = load("sine_wave", settings), load("cartpole", settings)
+def test_trading_is_not_played_with_knowledge_of_the_prices_to_come(workdir, monkeypatch):
+    settings = [*SMALL, *SIZES["spo"], "algorithm.name=spo"]
+    trading, control = load("sine_wave", [*settings, ROWS]), load("cartpole", settings)
     assert isinstance(trading.algorithm, SPOConfig) and trading.algorithm.search_in_evaluation
-    spaces = BOTH.observation_space, BOTH.action_space
-    assert not _agent(trading, spaces, env=BOTH).search_in_evaluation
-    assert _agent(control, spaces, env=BOTH).search_in_evaluation
+    made, compiled = [], reinforcement.compiled
+
+    def noted(*arguments, **options):
+        made.append(compiled(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(reinforcement, "compiled", noted)
+    domain_of(trading).data.generate(trading, workdir)
+    domain_of(trading).prepare(trading)
+    made.append(environments.build(control))
+    assert [built.agent.search_in_evaluation for built in made] == [False, True]
     assert not spo(CONFIG, problem(BOTH)._replace(foresees=True)).search_in_evaluation

@@ -18,6 +18,7 @@ from ruamel.yaml import YAML
 from tiny import TINY, command, flags, read, run_main, tiny
 
 import proxima
+from proxima.build import DOMAINS
 from proxima.scenario import from_mapping, load, parse, shipped
 from proxima.track import dashboard
 
@@ -160,19 +161,19 @@ def test_the_schema_knows_every_key_that_shipped_scenarios_use(main):
     assert said.code == 0 and said.err == ""
     schema = json.loads(said.out)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-    roots = {name: schema[name] for name in ("then", "else")}  # about language, and all others
+    roots = dict(zip(DOMAINS, (branch["then"] for branch in schema["allOf"]), strict=True))
     assert all(each["additionalProperties"] is False for each in roots.values())
     sections = [each for each in schema["$defs"].values() if each["type"] == "object"]
     assert all(each["additionalProperties"] is False for each in sections)
     for name, path in shipped().items():
         written = YAML(typ="safe", pure=True).load(path.read_text())
-        keys = roots["then" if written.get("domain") == "language" else "else"]["properties"]
+        keys = roots[load(name).domain]["properties"]
         for key, value in written.items():
             assert fits(schema, keys[key], value), (name, key)
         for key in {"env", "algorithm", "ppo"} & set(written):
             assert not fits(schema, keys[key], written[key] | {"no_such_key": 1})
     # an editor that is told of two fitting choices calls the file wrong
-    keys = roots["else"]["properties"]
+    keys = roots["control"]["properties"]
     assert not fits(schema, keys["env"], {"backend": "gymnax", "fee": 0.0})
     assert not fits(schema, keys["algorithm"], {"name": "ppo", "tau": 0.1})
     gamma = schema["$defs"]["PPOConfig"]["properties"]["gamma"]

@@ -9,18 +9,22 @@ import threading
 from contextlib import suppress
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
-from proxima.run.recording import StageView
 from rich.console import Console
+from run_directories import summary_of, trial_result
 from tiny import TINY, command, flags, read, run_process
 from tracking import wait_until
 
 from proxima import terminal
 from proxima.cli.console import print_summary
+from proxima.run.display import View
+from proxima.run.results import Registered
 from proxima.run.screen import live_display
 from proxima.scenario import load
 from proxima.terminal import PLAIN, Output, Progress, open_screen
+from proxima.train.loop import Book, Report
+from proxima.train.loop import Progress as Done
+from proxima.train.stage import Schedule
 
 TINY_RUN = ["experiment", "--scenario", "cartpole", *flags(*TINY, "training.max_steps=640")]
 LATEST = "logs/cartpole/latest"
@@ -158,17 +162,18 @@ NAME = "[red]x[/] :smile:"
 
 
 def scenario(name: str):
-    return SimpleNamespace(
-        name=name,
-        trials=1,
-        training=SimpleNamespace(max_steps=100, max_episodes=None),
-    )
+    return SimpleNamespace(name=name, trials=1)
 
 
-def report(steps: int):
-    book = SimpleNamespace(steps=steps, episodes=1, stopped=None if steps < 100 else "budget")
-    progress = SimpleNamespace(books=(book,), active=np.array([steps < 100]))
-    return SimpleNamespace(progress=progress, metrics=[{"episode/return": 12.0}])
+def view(steps: int, name: str = "", unit: str = "steps", budget: int = 100) -> View:
+    """Where a stage of one trial stands."""
+    book = Book(steps=steps, episodes=1, stopped=None if steps < budget else "budget")
+    rows = [{"episode/return": 12.0}]
+    report = Report(Done(1, (book,)), rows, None, 1.0, 0.0, [], False, None)
+    figures = {"episode/return": "return"}
+    schedule = Schedule(updates_per_chunk=1, max_steps=budget)
+    stage = SimpleNamespace(trials=(0,), unit=unit, schedule=schedule, figures=figures)
+    return View(name, stage, report, 1.0, 0.0)
 
 
 def test_names_that_look_like_markup_are_printed_as_they_are():
@@ -176,26 +181,19 @@ def test_names_that_look_like_markup_are_printed_as_they_are():
     console = Console(file=text, width=200, **PLAIN)
     display = live_display(console, scenario(NAME))
     display.say(f"Saved in {NAME}")
-    display.chunk(report(100), 1.0)
-    display.stage(StageView(0, "sft", 4, 4, {}), 1.0)
+    display.progress(view(100))
+    display.progress(view(4, "sft", "updates", 4))
     display.close()
-    result = {"trial": 0, "environment_steps": 1, "episodes": 1, "stopped": "budget"}
-    figures = {"return_mean": 1.0, "return_std": 0.0}
-    result |= {"converged": False, "evaluation": figures, "sampled": figures}
-    aggregate = {"iqm": 1.0, "low": None, "high": None, "n": 1}
     print_summary(
         console,
-        {
-            "scenario": NAME,
-            "algorithm": "ppo",
-            "trials": [result],
-            "aggregate": aggregate,
-            "baselines": {"random": aggregate},
-            "target_reward": None,
-            "registered": [{"name": NAME, "version": "1", "uri": NAME}],
-            "tracking_error": NAME,
-            "paths": {"run": NAME, "report": NAME},
-        },
+        summary_of(
+            SimpleNamespace(run_id="1", root=NAME),
+            [trial_result(0)],
+            scenario=NAME,
+            registered=(Registered(name=NAME, version="1", uri=NAME),),
+            tracking_error=NAME,
+            paths={"run": NAME, "report": NAME},
+        ),
     )
     lines = [line for line in text.getvalue().splitlines() if "x" in line and "index" not in line]
     assert sum(NAME in line for line in lines) == 8
@@ -215,7 +213,7 @@ def test_a_log_gets_a_line_per_tenth_without_control_characters():
     text = io.StringIO()
     display = live_display(Console(file=text, **PLAIN), scenario("name"))
     for steps in range(1, 101):
-        display.chunk(report(steps), 1.0)
+        display.progress(view(steps))
     display.close()
     lines = text.getvalue().splitlines()
     assert 10 <= len(lines) <= 12 and "100 / 100 steps" in lines[-1]
@@ -227,9 +225,9 @@ def test_a_notebook_gets_one_line_that_is_overwritten(monkeypatch):
     text = io.StringIO()
     display = live_display(Console(file=text, **PLAIN), scenario("name"))
     for steps in (10, 20, 30):
-        display.chunk(report(steps), 1.0)
+        display.progress(view(steps))
     display.say("a message")
-    display.chunk(report(100), 1.0)
+    display.progress(view(100))
     display.close()
     assert text.getvalue().count("\n") == 1
     assert "\x1b" not in text.getvalue()

@@ -8,7 +8,6 @@ from probes import MaskedProbe
 from problems import problem_of
 
 from proxima.algorithms.ppo import PPOConfig, ppo
-from proxima.build import Built, policy_function
 from proxima.core.errors import ProximaError
 from proxima.core.normalize import add_samples, first_moments, normalize
 from proxima.core.spaces import (
@@ -22,9 +21,10 @@ from proxima.core.spaces import (
 )
 from proxima.core.trees import pack_rows
 from proxima.core.types import View
+from proxima.domains.reinforcement import policy_function
 from proxima.nets.actor_critic import MLPConfig, actor_critic, check_spaces
 from proxima.nets.observations import Dense
-from proxima.track.registry import export_policy, load_exported
+from proxima.track.registry import export_program, load_exported, write_policy
 from proxima.train import checkpoint
 from proxima.train.compiled.chunk import Layout
 from proxima.train.compiled.collect import Collector
@@ -95,9 +95,9 @@ def test_an_exported_policy_takes_the_fields_and_obeys_the_mask(tmp_path):
     env = MaskedProbe()
     agent, program = program_of(env)
     (lane,) = checkpoint.split_trials(program.init([0]))
-    built = Built(agent, program, env.observation_space, env.action_space, Layout(1, 1))
-    function, weights = policy_function(built, lane.learner)
-    export_policy(function, weights, zeros(env.observation_space), {}, tmp_path / "policy")
+    function, weights = policy_function(agent, lane.learner)
+    exported = export_program(function, weights, zeros(env.observation_space))
+    write_policy(exported, weights, {}, tmp_path / "policy")
     act = load_exported(tmp_path / "policy")
     rows = zeros(env.observation_space, (3,))
     rows["action_mask"] = np.eye(3, dtype=bool)

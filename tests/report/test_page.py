@@ -6,7 +6,7 @@ import pytest
 from page_reader import read
 
 from proxima.report import html, numbers
-from proxima.report.page import Page, RunData, entry, report
+from proxima.report.page import Page, RunData, report
 
 EVIL = """<script>alert("x")</script> & 'so on' https://example.org"""
 
@@ -71,11 +71,6 @@ def test_what_users_wrote_is_text():
 def test_one_trial_is_not_several():
     one = RUN._replace(summary=RUN.summary | {"trials": [{}]})
     assert "1 trial ·" in read(report(one, PAGE)).words
-
-
-def test_an_entry_that_results_lack_has_a_default():
-    assert entry({"scores": 1}, "scores", 0) == 1
-    assert entry({}, "scores", 0) == 0
 
 
 def test_text_and_attributes_are_escaped():

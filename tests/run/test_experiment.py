@@ -21,8 +21,12 @@ from tiny import (
 )
 
 import proxima
-from proxima.build import build
 from proxima.core.types import View
+from proxima.domains.control.environments import build
+from proxima.report.chosen import chosen_trials
+from proxima.run.files import RunFiles
+from proxima.run.read import read_summary
+from proxima.run.results import Summary, to_json
 from proxima.scenario import from_mapping, load, parse
 from proxima.track.registry import load_exported
 from proxima.train import checkpoint
@@ -41,7 +45,7 @@ EVALUATION_KEYS = {
 NEVER = "evaluation.eval_frequency=1000000"
 
 
-def run(output: Path, *settings: str, **more) -> tuple[dict, Path]:
+def run(output: Path, *settings: str, **more) -> tuple[Summary, Path]:
     """A small run's summary and directory."""
     summary = proxima.run_multiple_experiments(tiny(output, *settings), **more)
     return summary, Path(summary["paths"]["run"])
@@ -63,7 +67,7 @@ def six(tmp_path_factory):
 
 
 def test_a_run_leaves_all_its_files(six):
-    _, root = six
+    summary, root = six
     experiment = root.parent.parent
     assert read(root / "run.json")["status"] == "finished"
     for trial in range(6):
@@ -80,15 +84,20 @@ def test_a_run_leaves_all_its_files(six):
         *("learning_curves.png", "final_returns.png", "trials.png"),
         *("learning_curve.png", "rewards.png", "actions.png"),
     }
-    assert len(pictures) == 3 + 6 * 3
+    drawn = chosen_trials([trial.evaluation.return_mean for trial in summary.trials])
+    assert len(pictures) == 3 + 3 * len(drawn) and 0 in drawn and len(drawn) < 6
+    assert all((root / f"trial_{trial}" / "plots" / "rewards.png").exists() for trial in drawn)
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
     assert not list(root.rglob(".*")), "nothing half written stays"
 
 
 def test_what_a_run_says_agrees_with_itself(six):
     summary, root = six
-    assert summary == read(root / "summary.json")
-    assert summary["trials"] == [read(root / f"trial_{k}" / "results.json") for k in range(6)]
+    assert summary == read_summary(RunFiles(root))
+    assert to_json(summary) == read(root / "summary.json")
+    assert to_json(summary)["trials"] == [
+        read(root / f"trial_{k}" / "results.json") for k in range(6)
+    ]
     written = from_mapping(parse((root / "scenario.yaml").read_text(), "scenario.yaml"), "")
     assert written == tiny(root.parents[2], *SIX)
     assert summary["environment_steps"] == sum(t["environment_steps"] for t in summary["trials"])
@@ -104,7 +113,7 @@ def test_what_a_run_says_agrees_with_itself(six):
 
 def test_results_have_the_keys_that_others_rely_on(six):
     summary, _ = six
-    for results in summary["trials"]:
+    for results in map(to_json, summary.trials):
         assert results.keys() >= RESULT_KEYS
         assert results["updates"] * 64 == results["environment_steps"]
         per_second = results["environment_steps"] / results["training_seconds"]

@@ -4,16 +4,17 @@ import os
 from pathlib import Path
 
 import pytest
-from proxima.run.recording import silent
 from tiny import read, tiny
 from tracking import BOTH, THEIR_WARNINGS, process_of, track
 
 from proxima import ProximaError, resume_experiment, run_multiple_experiments
-from proxima.report.html import making
+from proxima.report.page import Page, RunData, report
+from proxima.run.display import silent
 from proxima.scenario import dump, load, to_mapping
 from proxima.track import store
-from proxima.track.telemetry import TelemetryConfig, connect_spans
-from proxima.track.tracker import RunIds, TrackingConfig, connect
+from proxima.track.connect import connect, connect_spans
+from proxima.track.telemetry import TelemetryConfig
+from proxima.track.tracker import RunIds, TrackingConfig
 
 SECRET = "hunter2"
 NOWHERE = f"http://me:{SECRET}@127.0.0.1:1"  # nothing listens there
@@ -128,5 +129,15 @@ def test_errors_and_pages_of_older_runs_mask_passwords_too():
         load("cartpole", [f"tracking.uri {NOWHERE}"])
     assert SECRET not in str(refused.value)
     stored = f"tracking:\n  uri: '{NOWHERE}?token={SECRET}'\n"
-    page = making("run", "logs", {"versions": {}, "mlflow_run_id": None}, {}, stored)
-    assert SECRET not in repr(page)
+    run = RunData(
+        summary={"scenario": "cartpole", "run_id": "a run", "trials": [{}]},
+        info={"started": "2026", "versions": {}, "mlflow_run_id": None},
+        scenario={"description": ""},
+        scenario_text=stored,
+        metrics=lambda trial, stage: [],
+        directory=Path("logs"),
+        root="logs",
+        options="",
+    )
+    page = report(run, Page([], [], [], [], [], {}))
+    assert SECRET not in page and "me:***@127.0.0.1" in page

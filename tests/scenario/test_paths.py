@@ -5,7 +5,8 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from proxima.scenario import LanguageScenario, Scenario, load
+from proxima.build import DOMAINS, domain
+from proxima.scenario import load
 from proxima.scenario.read import PATH_KEYS
 
 
@@ -51,6 +52,6 @@ def settings_of(kind: type) -> set[str]:
 
 
 def test_every_setting_that_sounds_like_a_path_is_one():
-    names = settings_of(Scenario) | settings_of(LanguageScenario)
+    names = set[str]().union(*(settings_of(domain(name).scenario) for name in DOMAINS))
     sounding = {n for n in names if n.endswith(("path", "directory", "folder", "file", "uri"))}
     assert sounding == PATH_KEYS

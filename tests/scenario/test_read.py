@@ -5,14 +5,15 @@ from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
 import pytest
-from scenario_files import SCENARIO_KEYS, file_message, message, write
+from scenario_files import SCENARIO_KEYS, default_scenario, file_message, message, write
 
 from proxima.algorithms.ppo import PPOConfig
 from proxima.algorithms.spo import SPOConfig
+from proxima.build import DOMAINS
 from proxima.domains.control.config import EnvConfig
 from proxima.nets.actor_critic import MLPConfig
 from proxima.scenario import (
-    Scenario,
+    EnvironmentScenario,
     describe,
     dump,
     from_mapping,
@@ -70,11 +71,18 @@ def test_shipped_scenario_loads_describes_itself_and_opens_with_a_comment(name):
     assert comment in (1, 2, 3)
 
 
-@pytest.mark.parametrize("name", [name for name in SHIPPED if isinstance(load(name), Scenario)])
+@pytest.mark.parametrize(
+    "name", [name for name in SHIPPED if isinstance(load(name), EnvironmentScenario)]
+)
 def test_shipped_scenario_writes_only_what_differs_from_the_defaults(name):
     path = shipped()[name]
     written = parse(path.read_text(), path.name)
-    chosen = {"env": ("backend",), "algorithm": ("name",), "data": ("pattern",)}
+    chosen = {
+        "env": ("backend",),
+        "algorithm": ("name",),
+        "network": ("kind",),
+        "data": ("pattern",),
+    }
     kinds = {
         section: {key: written[section][key] for key in keys if key in written[section]}
         for section, keys in chosen.items()
@@ -119,13 +127,13 @@ def test_cartpole_host_differs_in_the_backend_and_how_it_is_evaluated_alone():
 @pytest.mark.parametrize("ending", [".yaml", ".yml"])
 def test_path_names_the_scenario_by_its_stem(tmp_path, kind, ending):
     path = write(tmp_path, "seed: 3\n", f"mine{ending}")
-    assert load(kind(path)) == Scenario(name="mine", seed=3)
+    assert load(kind(path)) == default_scenario(name="mine", seed=3)
 
 
 def test_bare_file_name_with_ending_is_a_path(tmp_path, monkeypatch):
     write(tmp_path, "seed: 3\n", "cartpole.yaml")
     monkeypatch.chdir(tmp_path)
-    assert load("cartpole.yaml") == Scenario(name="cartpole", seed=3)
+    assert load("cartpole.yaml") == default_scenario(name="cartpole", seed=3)
 
 
 def test_path_like_without_ending_is_a_path(tmp_path, monkeypatch):
@@ -245,11 +253,11 @@ def test_dump_loads_from_a_file_of_its_name(tmp_path):
 
 
 def test_dump_keeps_the_order_of_the_fields():
-    assert list(parse(dump(Scenario()), "dump")) == SCENARIO_KEYS.split(", ")
+    assert list(parse(dump(default_scenario()), "dump")) == SCENARIO_KEYS.split(", ")
 
 
 def test_mapping_is_plain_and_independent():
-    scenario = Scenario(network=MLPConfig(hidden=(8,)), env=EnvConfig(params={"a": 1}))
+    scenario = default_scenario(network=MLPConfig(hidden=(8,)), env=EnvConfig(params={"a": 1}))
     mapping = to_mapping(scenario)
     assert mapping["network"]["hidden"] == [8]
     mapping["env"]["params"]["a"] = 2
@@ -264,18 +272,22 @@ def test_from_mapping_names_its_source_and_leaves_the_mapping_alone():
 
 
 def test_from_mapping_of_nothing_is_the_default_scenario():
-    assert from_mapping({}, "nothing") == Scenario()
+    assert from_mapping({}, "nothing") == default_scenario()
 
 
 def test_schema_describes_every_key_and_forbids_others():
     schema = json_schema()
     json.dumps(schema)
-    for kind in (schema["then"], schema["else"], *schema["$defs"].values()):
+    kinds = [branch["then"] for branch in schema["allOf"]]
+    for kind in (*kinds, *schema["$defs"].values()):
         assert kind["additionalProperties"] is False
         assert kind["description"]
         assert all(entry["description"] for entry in kind["properties"].values())
-    assert list(schema["else"]["properties"]) == SCENARIO_KEYS.split(", ")
-    assert "sft" in schema["then"]["properties"]
+    assert list(kinds[0]["properties"]) == SCENARIO_KEYS.split(", ")
+    assert len(kinds) == len(DOMAINS)
+    own = {"packing": "env", "trading": "data", "language": "sft"}
+    for name, section in own.items():
+        assert section in kinds[list(DOMAINS).index(name)]["properties"]
 
 
 def test_schema_takes_descriptions_and_limits_from_the_fields():

@@ -4,11 +4,13 @@ import math
 
 import pytest
 from programs import forget_programs
-from proxima.run.data import generate_for
 from tiny import budget, read, rows_of
 
 import proxima
-from proxima.scenario import Scenario, load, shipped
+from proxima.build import domain_of
+from proxima.cli.data import generate_for
+from proxima.run.results import to_json
+from proxima.scenario import EnvironmentScenario, load, shipped
 
 
 @pytest.fixture(autouse=True)
@@ -18,11 +20,13 @@ def forget():
     forget_programs()
 
 
-@pytest.mark.parametrize("name", [name for name in shipped() if isinstance(load(name), Scenario)])
+@pytest.mark.parametrize(
+    "name", [name for name in shipped() if isinstance(load(name), EnvironmentScenario)]
+)
 def test_every_shipped_scenario_runs(name, workdir):
     settings = ["training.max_steps=256", "evaluation.eval_frequency=1"]
     scenario = load(name, [*budget(name), *settings])
-    if scenario.data is not None:
+    if domain_of(scenario).data is not None:
         generate_for(scenario)
     results = proxima.run_single_experiment(scenario)
     assert results["environment_steps"] == 256
@@ -32,4 +36,4 @@ def test_every_shipped_scenario_runs(name, workdir):
         value for row in rows_of(root / "trial_0") for key, value in row.items() if "loss/" in key
     ]
     assert losses and all(isinstance(loss, float) for loss in losses)
-    assert read(workdir / "logs" / name / "summary.json")["trials"] == [results]
+    assert read(workdir / "logs" / name / "summary.json")["trials"] == [to_json(results)]

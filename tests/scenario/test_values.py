@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from scenario_files import SCENARIO_KEYS, file_message, message, write
+from scenario_files import SCENARIO_KEYS, default_scenario, file_message, message, write
 
 from proxima.algorithms.ppo import PPOConfig
 from proxima.domains.control.config import EnvConfig
-from proxima.scenario import Scenario, load, to_mapping
+from proxima.scenario import load, to_mapping
 
 
 def test_values_become_the_types_of_their_fields(tmp_path):
@@ -153,7 +153,7 @@ def test_shipped_file_is_called_by_its_name(monkeypatch, tmp_path):
 )
 def test_overrides_lie_over_the_file_which_lies_over_the_defaults(tmp_path, overrides):
     text = "algorithm: {learning_rate: 0.5, gamma: 0.5}\nenv: {params: {gravity: 9.0}}\n"
-    assert load(write(tmp_path, text), overrides) == Scenario(
+    assert load(write(tmp_path, text), overrides) == default_scenario(
         name="mine",
         algorithm=PPOConfig(learning_rate=1e-3, gamma=0.5),
         env=EnvConfig(params={"gravity": 9.0, "length": 0.7}),
@@ -316,15 +316,18 @@ TRADING = "env: {backend: trading}\ndata: {pattern: sine_wave"
     [
         (
             "env: {backend: tradng}",
-            'env.backend: "tradng" is not allowed: must be gymnax, gymnasium, envpool, trading or jumanji',
+            'env.backend: "tradng" is not allowed: must be gymnax, gymnasium, envpool, '
+            "jumanji, trading or your own as package.module:make_env",
         ),
         (
             "env: {backend: trading}",
-            "data: null, and trading needs prices; write data: {pattern: sine_wave} or {path: FILE}",
+            "data.path: neither is given; set one of data.pattern (synthetic prices) and data.path "
+            "(your own file)",
         ),
         (
             "data: {pattern: sine_wave}",
-            "data: only trading reads prices, and env.backend is gymnax; set it to trading",
+            "data: unknown section where the domain is control; trading or language has it: "
+            "set domain or env.backend",
         ),
         (
             f"{TRADING}, path: x.csv}}",

@@ -1,18 +1,38 @@
 """Finished runs' directories for tests of pages, as far as a report reads them; numbers are made up."""
 
 import json
+from typing import Any
 
 import numpy as np
 from rollout_frames import random_prices, rollout
 
 from proxima.domains.trading.metric_names import METRICS
-from proxima.report import statistics
-from proxima.run.files import create_run, write_json
+from proxima.domains.trading.results import (
+    Chance,
+    References,
+    SplitReferences,
+    SplitResult,
+    TradingSummary,
+    TradingTrial,
+)
+from proxima.run import results
+from proxima.run.files import create_run
+from proxima.run.results import (
+    Aggregate,
+    Outcome,
+    RunInfo,
+    StageResult,
+    Summary,
+    TrialResult,
+    aggregate_of,
+    described,
+)
 
 BARS = 80
 TRIALS = 3
 EVIL = """<script>alert("x")</script> & 'so on' https://example.org"""
 SPLITS = ("train", "validation", "test")
+STEPS, SECONDS = 4_096, 1.5
 
 
 def prices():
@@ -26,57 +46,141 @@ def sheet(frame):
     return values | {"log_return": log_return, "total_return": float(np.expm1(log_return))}
 
 
-def trial_result(trial, frame=None):
-    returns = [10.0 + trial, 12.0]
-    result = {
-        "trial": trial,
-        "seed": trial,
-        "environment_steps": 4_096,
-        "steps_per_second": 1_000.0,
-        "training_seconds": 1.5,
-        "converged": False,
-        "converged_at_step": None,
-        "stopped": None,
-        "nan_at_step": None,
-        "evaluation": {"returns": returns, "return_mean": np.mean(returns), "return_std": 1.0}
-        | {"return_min": min(returns), "return_max": max(returns)},
-        "random": {"returns": [1.0, 2.0], "return_mean": 1.5},
-    }
-    if frame is None:
-        return result
+def stage_result(trial: int, **changes: Any) -> StageResult:
+    """A stage that ended when its budget was used."""
+    usual = dict(
+        stage="",
+        trial=trial,
+        seed=trial,
+        stopped="budget",
+        steps=STEPS,
+        updates=64,
+        episodes=20,
+        converged=False,
+        converged_at_step=None,
+        nan_at_step=None,
+        best=12.0,
+        compile_seconds=0.5,
+        training_seconds=SECONDS,
+        evaluate_seconds=0.1,
+        phases=None,
+        first={},
+        last={},
+        outcome=Outcome(),
+    )
+    return StageResult(**(usual | changes))
+
+
+def trial_result(trial: int, frame=None, **changes: Any) -> TrialResult:
+    """A trial that ended when its budget was used; with a rollout, one that traded."""
+    usual = dict(
+        scenario="cartpole",
+        domain="control" if frame is None else "trading",
+        algorithm="ppo",
+        run_id="",
+        trial=trial,
+        seed=trial,
+        environment_steps=STEPS,
+        updates=64,
+        episodes=20,
+        compile_seconds=0.5,
+        training_seconds=SECONDS,
+        steps_per_second=1_000.0,
+        converged=False,
+        converged_at_step=None,
+        stopped="budget",
+        nan_at_step=None,
+        best_return=12.0,
+        phases=None,
+        evaluation=described([10.0 + trial, 12.0], [5, 5]),
+        sampled=described([9.0 + trial, 11.0], [5, 5]),
+        random=described([1.0, 2.0], [5, 5]),
+        reference=None,
+        baselines={"random": 1.5},
+        scores={},
+        details=None if frame is None else traded(frame),
+        stages={"train": stage_result(trial)},
+        time={"total": 2.0},
+    )
+    return TrialResult(**(usual | changes))
+
+
+def traded(frame) -> TradingTrial:
     agent = sheet(frame) | {"log_return_low": -1.0, "log_return_high": 1.0}
-    judged = {"agent": agent, "score": {"foresight": 0.5, "model": None}, "too_good": []}
-    return result | {"trading": {"splits": dict.fromkeys(SPLITS, judged)}}
+    judged = SplitResult(agent=agent, score={"foresight": 0.5, "model": None}, too_good=())
+    return TradingTrial(splits=dict.fromkeys(SPLITS, judged))
 
 
-def over_trials(results, part):
-    rows = [result["trading"]["splits"]["test"][part] for result in results]
-    return {
-        name: statistics.aggregate([np.nan if row[name] is None else row[name] for row in rows])
-        for name in rows[0]
-    }
+def over_trials(trials, part) -> dict[str, Aggregate]:
+    rows = [trial.details.splits["test"][part] for trial in trials]
+    return {name: aggregate_of([row[name] for row in rows]) for name in rows[0]}
 
 
-def trading_summary(results, references):
-    known = {name: sheet(frame) for name, frame in references.items()} | {"model": None}
-    known["random"] = {"log_return": {"mean": -0.1, "low": -0.3, "high": 0.1, "runs": 200}}
-    return {
-        "references": {"splits": dict.fromkeys(SPLITS, known)},
-        "aggregate": dict.fromkeys(SPLITS, over_trials(results, "agent")),
-        "score": dict.fromkeys(SPLITS, over_trials(results, "score") | {"model": None}),
-        "chosen_trial": 1,
-        "deflated_sharpe": 0.61,
-        "alarms": [],
-    }
+def trading_summary(trials, references) -> TradingSummary:
+    known = {name: sheet(frame) for name, frame in references.items()}
+    chance = Chance(mean=-0.1, low=-0.3, high=0.1, runs=200)
+    beside = SplitReferences(**known, model=None, random={"log_return": chance})
+    scores = over_trials(trials, "score") | {"model": None}
+    return TradingSummary(
+        references=References(splits=dict.fromkeys(SPLITS, beside)),
+        aggregate=dict.fromkeys(SPLITS, over_trials(trials, "agent")),
+        score=dict.fromkeys(SPLITS, scores),
+        chosen_trial=1,
+        deflated_sharpe=0.61,
+        alarms=(),
+    )
+
+
+def summary_of(files, trials, **changes: Any) -> Summary:
+    """A run's summary, made of its trials."""
+    usual = dict(
+        scenario="cartpole",
+        domain=trials[0].domain,
+        algorithm="ppo",
+        run_id=files.run_id,
+        metric="return",
+        target_reward=11.5,
+        converged=1,
+        environment_steps=STEPS * len(trials),
+        trials=tuple(trials),
+        aggregate=aggregate_of([each.evaluation.return_mean for each in trials]),
+        sampled=aggregate_of([each.sampled.return_mean for each in trials]),
+        baselines={"random": Aggregate(iqm=1.5, low=1.5, high=1.5, n=len(trials), failed=0)},
+        references={},
+        scores={},
+        figures={},
+        alarms=(),
+        details=None,
+        paths={"run": str(files.root)},
+        time={"total": 2.0},
+        memory_peak_mb=100.0,
+    )
+    return Summary(**(usual | changes))
+
+
+def info_of(files, trials, **changes: Any) -> RunInfo:
+    """What run.json says of a run that has ended."""
+    usual = dict(
+        run_id=files.run_id,
+        name="cartpole",
+        domain=trials[0].domain,
+        trials=len(trials),
+        started="2026-01-02T03:04:05+00:00",
+        status="finished",
+        versions={"proxima": "0.1.0"},
+        data=None,
+        mlflow_run_id="abc123",
+    )
+    return RunInfo(**(usual | changes))
 
 
 def write_run(output, trials=TRIALS, trading=False):
     """A finished run's directory, as far as a report reads it."""
     files = create_run(str(output), "cartpole", trials)
     name, backend = ("SineWave-v0", "trading") if trading else ("CartPole-v1", "gymnax")
-    data = "{periods_per_year: 252.0, leaky: false}" if trading else "null"
+    data = "data: {pattern: sine_wave, periods_per_year: 252.0, leaky: false}\n" if trading else ""
     files.scenario.write_text(
-        f"name: cartpole\ndescription: {json.dumps(EVIL)}\ndata: {data}\n"
+        f"name: cartpole\ndescription: {json.dumps(EVIL)}\n{data}"
         f"env: {{name: {name}, backend: {backend}}}\nevaluation: {{checkpoint: best}}\n"
     )
     held = [
@@ -84,23 +188,15 @@ def write_run(output, trials=TRIALS, trading=False):
         for k in range(trials)
     ]
     frames = [rollout(prices(), each) for each in held]
-    results = [trial_result(k, frames[k] if trading else None) for k in range(trials)]
-    summary = {
-        "scenario": "cartpole",
-        "algorithm": "ppo",
-        "run_id": files.run_id,
-        "target_reward": 11.5,
-        "converged": 1,
-        "environment_steps": 4_096 * trials,
-        "trials": results,
-        "aggregate": statistics.aggregate([each["evaluation"]["return_mean"] for each in results]),
-        "baselines": {"random": {"iqm": 1.5, "low": 1.5, "high": 1.5}},
-    }
+    judged = [
+        trial_result(k, frames[k] if trading else None, run_id=files.run_id) for k in range(trials)
+    ]
+    details = None
     if trading:
         ahead = np.sign(np.diff(prices()))
         chosen = {"buy_and_hold": np.ones(BARS), "momentum": np.roll(ahead, 1), "foresight": ahead}
         references = {name: rollout(prices(), each) for name, each in chosen.items()}
-        summary["trading"] = trading_summary(results, references)
+        details = trading_summary(judged, references)
         (files.root / "rollouts").mkdir()
         for name, frame in references.items():
             frame.write_parquet(files.root / "rollouts" / f"{name}_test.parquet")
@@ -111,7 +207,6 @@ def write_run(output, trials=TRIALS, trading=False):
         if trading:
             (files.trial(trial) / "rollouts").mkdir()
             frames[trial].write_parquet(files.trial(trial) / "rollouts" / "test.parquet")
-    write_json(files.summary, summary)
-    started = {"started": "2026-01-02T03:04:05+00:00", "versions": {"proxima": "0.1.0"}}
-    write_json(files.info, {"run_id": files.run_id, "mlflow_run_id": "abc123", **started})
+    results.write(files.summary, summary_of(files, judged, details=details))
+    results.write(files.info, info_of(files, judged))
     return files

@@ -1,16 +1,27 @@
 """Scenario files to load, and what is said of them."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from proxima.algorithms.ppo import PPOConfig
 from proxima.core.errors import ProximaError
+from proxima.domains.control.scenario import ControlScenario
+from proxima.nets.actor_critic import MLPConfig
 from proxima.scenario import load
 
 SCENARIO_KEYS = (
-    "name, description, seed, trials, output_directory, data, env, network, algorithm, training, "
-    "evaluation, convergence, checkpoint, tracking, telemetry"
+    "name, description, domain, seed, trials, output_directory, plots, env, network, algorithm, "
+    "training, evaluation, convergence, checkpoint, tracking, telemetry"
 )
+
+
+def default_scenario(**settings: Any) -> ControlScenario:
+    """What a file that says no more than these settings is."""
+    return ControlScenario(
+        **{"domain": "control", "network": MLPConfig(), "algorithm": PPOConfig()} | settings
+    )
 
 
 def write(directory: Path, text: str | bytes, name: str = "mine.yaml") -> Path:

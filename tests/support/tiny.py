@@ -95,7 +95,11 @@ def budget(name: str) -> tuple[str, ...]:
     """Settings that make a shipped scenario small, whichever its algorithm, and its data if it has any."""
     scenario = load(name)
     small = SMALL if hasattr(scenario.network, "hidden") else without_hidden(SMALL)
-    return (*small, *SIZES[scenario.algorithm.name], *([ROWS] if scenario.data else []))
+    return (
+        *small,
+        *SIZES[scenario.algorithm.name],
+        *([ROWS] if scenario.domain == "trading" else []),
+    )
 
 
 def without_hidden(settings: Sequence[str]) -> tuple[str, ...]:
@@ -191,10 +195,19 @@ def rows_of(trial: Path) -> list[dict[str, Any]]:
 
 
 def results_of(trial: Path) -> dict[str, Any]:
-    """A trial's results without times and names of the run."""
-    left_out = ("run_id", "compile_seconds", "training_seconds", "steps_per_second", "time")
-    results = read(trial / "results.json")
-    return {key: value for key, value in results.items() if key not in left_out}
+    """A trial's results without times and names of the run, its stages' too."""
+    return _timeless(read(trial / "results.json"))
+
+
+def _timeless(content: Any) -> Any:
+    if not isinstance(content, dict):
+        return content
+    left_out = ("run_id", "steps_per_second", "time", "phases")
+    return {
+        key: _timeless(value)
+        for key, value in content.items()
+        if key not in left_out and not key.endswith("_seconds")
+    }
 
 
 def tensors_of(trial: Path, link: str = "last") -> dict[str, np.ndarray]:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from proxima.track.connect import connect
 from proxima.track.messages import Answer, ChildRun, Finish, Finished, Plan, Work
-from proxima.track.tracker import RunIds, Tracker, TrackingConfig, TrackingOutcome, connect
+from proxima.track.tracker import RunIds, Tracker, TrackingConfig, TrackingOutcome
 from proxima.track.writer import Writer
 
 # MLflow's own client reads the stores here; what it and its database layer warn of is theirs.

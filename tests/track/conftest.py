@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from proxima.track.tracker import TrackingConfig, TrackingOutcome, connect
+from proxima.track.connect import connect
+from proxima.track.tracker import TrackingConfig, TrackingOutcome
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from tracking import BOTH, THEIR_WARNINGS, client_of, only, track, write
 
 from proxima.core.errors import ProximaError
 from proxima.track.messages import Failed, Registration
-from proxima.track.registry import PACKAGES, export_policy, load_exported
+from proxima.track.registry import PACKAGES, export_program, load_exported, write_policy
 from proxima.track.served_policy import as_batch
 
 pytestmark = THEIR_WARNINGS
@@ -36,8 +36,8 @@ def greedy(weights, observations):
 @pytest.fixture
 def policy(tmp_path: Path) -> Path:
     directory = tmp_path / "trial_0" / "policy"
-    observation = np.zeros(4, np.float32)
-    export_policy(greedy, WEIGHTS, observation, {"environment": "CartPole-v1"}, directory)
+    exported = export_program(greedy, WEIGHTS, np.zeros(4, np.float32))
+    write_policy(exported, WEIGHTS, {"environment": "CartPole-v1"}, directory)
     return directory
 
 
@@ -119,6 +119,16 @@ def test_an_exported_policy_gives_the_functions_actions_for_any_batch(policy):
     (policy / "policy.json").unlink()
     with pytest.raises(ProximaError, match=r"policy\.json missing"):
         load_exported(policy)
+
+
+def test_policies_of_the_same_shapes_share_a_program(policy):
+    others = {name: -values for name, values in WEIGHTS.items()}
+    exported = export_program(greedy, WEIGHTS, np.zeros(4, np.float32))
+    write_policy(exported, others, {}, policy)  # takes the place of the one before
+    assert np.array_equal(load_exported(policy)(OBSERVATIONS), greedy(others, OBSERVATIONS))
+    assert not np.array_equal(greedy(others, OBSERVATIONS), greedy(WEIGHTS, OBSERVATIONS))
+    assert "environment" not in json.loads((policy / "policy.json").read_text())
+    assert sorted(path.name for path in policy.parent.iterdir()) == ["policy"]
 
 
 def test_observations_become_a_batch_or_are_refused_in_words():

@@ -11,8 +11,9 @@ import pytest
 from tracking import BOTH, THEIR_WARNINGS, client_of, history, only, track, wait_until, write
 
 from proxima.track import store
+from proxima.track.connect import flatten
 from proxima.track.messages import Artifacts, Failed, Metrics, Opened, Warned
-from proxima.track.tracker import RunIds, flatten, no_tracker
+from proxima.track.tracker import RunIds, no_tracker
 
 pytestmark = THEIR_WARNINGS
 

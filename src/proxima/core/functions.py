@@ -43,7 +43,8 @@ def function_at(path: str, setting: str) -> Callable[..., Any]:
     """The function that `setting` names: package.module.function, or package.module:function."""
     function: object = object_at(path, setting, "function")
     if not callable(function):
-        raise ProximaError(f"{setting}: {path} is no function")
+        module, _, name = path.replace(":", ".").rpartition(".")
+        raise ProximaError(f"{setting}: {module} has no function {name}")
     return function
 
 

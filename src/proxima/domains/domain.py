@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from proxima.core.faults import Fault
 from proxima.core.types import PyTree
 from proxima.report.page import Page, RunData
-from proxima.run.results import Alarm, Episodes, Outcome, StageResult, Summary, TrialResult
+from proxima.run.results import Alarm, Details, Episodes, Outcome, StageResult, Summary, TrialResult
 from proxima.train.loop import Book
 from proxima.train.stage import Row, Stage
 
@@ -161,7 +161,7 @@ class Domain(NamedTuple):
     trial_page: Callable[[Any, Path, Path | None], Path] | None = (
         None  # scenario, its directory, out
     )
-    details: tuple[type | None, type | None] = (None, None)  # types of a trial's and a summary's
+    details: Details = (None, None)  # types of a trial's and a summary's
     backends: tuple[str, ...] = ()  # env.backend of scenarios that do not name their domain
     networks: Mapping[str, str] = {}  # kinds of network it offers, and where their Network is
     # What a program gives as its environment, a name or an object → the section `env` of a scenario.

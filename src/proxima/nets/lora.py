@@ -5,7 +5,7 @@ and reward can share one base; the reference is the base without any.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,9 +14,6 @@ from annotated_types import Ge, Gt
 from jax import Array
 
 from proxima.nets.mlp import product, product_turned
-
-if TYPE_CHECKING:  # which imports this file
-    from proxima.nets.transformer import Decoder
 
 TARGETS = ("q", "k", "v", "o", "gate", "up", "down")
 
@@ -92,28 +89,3 @@ def merged(matrix: Array, change: LowRank | None) -> Array:
         return matrix
     product = jnp.einsum("lir,lro->lio", change.a, change.b)
     return (matrix + change.scale * product).astype(matrix.dtype)
-
-
-def matrices(decoder: "Decoder") -> dict[str, Array]:
-    """The stacked matrices that may have adapters, by target; a decoder without gates has no "gate"."""
-    layers = decoder.layers
-    projections = (layers.q, layers.k, layers.v, layers.o, layers.gate, layers.up, layers.down)
-    return {
-        target: projection.weight
-        for target, projection in zip(TARGETS, projections, strict=True)
-        if projection is not None
-    }
-
-
-def merge(decoder: "Decoder", adapters: Adapters | None) -> "Decoder":
-    """The decoder with the changes worked into its weights; what has no change is shared, not copied."""
-    if adapters is None:
-        return decoder
-    changed = {
-        target: change
-        for target, change in zip(TARGETS, adapters, strict=True)
-        if change is not None
-    }
-    old = matrices(decoder)
-    new = [merged(old[target], change) for target, change in changed.items()]
-    return eqx.tree_at(lambda tree: [matrices(tree)[target] for target in changed], decoder, new)

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from proxima.nets import norms
-from proxima.nets.lora import Adapters, LowRank, adapted
+from proxima.nets.lora import TARGETS, Adapters, LowRank, adapted, merged
 from proxima.nets.norms import Norm
 from proxima.nets.rotary import RopeScaling, frequencies_of, rotate, turns_at
 
@@ -328,3 +328,28 @@ def turns_of(config: DecoderConfig, positions: Array) -> tuple[Array, Array] | N
         return None
     half = config.head_width // 2
     return turns_at(positions, frequencies_of(half, config.rope_theta, config.rope_scaling))
+
+
+def matrices(decoder: Decoder) -> dict[str, Array]:
+    """The stacked matrices that may have adapters, by target; a decoder without gates has no "gate"."""
+    layers = decoder.layers
+    projections = (layers.q, layers.k, layers.v, layers.o, layers.gate, layers.up, layers.down)
+    return {
+        target: projection.weight
+        for target, projection in zip(TARGETS, projections, strict=True)
+        if projection is not None
+    }
+
+
+def merge(decoder: Decoder, adapters: Adapters | None) -> Decoder:
+    """The decoder with the changes worked into its weights; what has no change is shared, not copied."""
+    if adapters is None:
+        return decoder
+    changed = {
+        target: change
+        for target, change in zip(TARGETS, adapters, strict=True)
+        if change is not None
+    }
+    old = matrices(decoder)
+    new = [merged(old[target], change) for target, change in changed.items()]
+    return eqx.tree_at(lambda tree: [matrices(tree)[target] for target in changed], decoder, new)

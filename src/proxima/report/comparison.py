@@ -137,15 +137,14 @@ def returns_figure(
 
 def trial_rows(results: Sequence[Record]) -> list[dict[str, Any]]:
     """The per-trial table: one row per results.json."""
+    beside = _beside(results)
     return [
         {
             "trial": result["trial"],
             "seed": result["seed"],
             "return": float(mean),
-            "± std": result["evaluation"]["return_std"],
-            "min": result["evaluation"]["return_min"],
-            "max": result["evaluation"]["return_max"],
-            **_beside(result),
+            **_spread(result),
+            beside: result[beside]["return_mean"] if result[beside] else None,
             "steps": result["environment_steps"],
             "steps/s": round(result["steps_per_second"]),
             "converged at": result["converged_at_step"] if result["converged"] else "no",
@@ -154,10 +153,17 @@ def trial_rows(results: Sequence[Record]) -> list[dict[str, Any]]:
     ]
 
 
-def _beside(result: Record) -> dict[str, Any]:
-    """The random policy's mean return, or that of the policy that training started from."""
-    names = [name for name in ("random", "reference") if result[name] is not None]
-    return {names[0]: result[names[0]]["return_mean"]} if names else {}
+def _spread(result: Record) -> dict[str, Any]:
+    """The spread of a trial's returns; None of a trial that broke down before it was judged."""
+    columns = {"± std": "return_std", "min": "return_min", "max": "return_max"}
+    episodes = result["evaluation"]
+    return {name: None if episodes is None else episodes[key] for name, key in columns.items()}
+
+
+def _beside(results: Sequence[Record]) -> str:
+    """What trials are compared with: the random policy, or the one that training started from."""
+    known = [name for name in ("random", "reference") if any(result[name] for result in results)]
+    return known[0] if known else "random"
 
 
 def trials_table(
@@ -426,7 +432,8 @@ def _interval_text(summary: Mapping[str, Any]) -> str:
 
 
 def _result_means(results: Sequence[Record]) -> NDArray[np.float64]:
-    return statistics.trial_means([result["evaluation"]["returns"] for result in results])
+    episodes = [result["evaluation"] for result in results]
+    return statistics.trial_means([[] if each is None else each["returns"] for each in episodes])
 
 
 def _mean(results: Sequence[Record], key: str) -> int | None:

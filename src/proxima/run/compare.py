@@ -4,11 +4,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from proxima.build import domain
+from proxima.build import domain_of
 from proxima.core.errors import ProximaError
 from proxima.report import comparison, plots
 from proxima.run.files import RunFiles, find_run, read_rows
-from proxima.run.read import read_summary
+from proxima.run.read import load_scenario, read_summary
 
 
 def compare_references(
@@ -36,7 +36,7 @@ def _load_run(files: RunFiles) -> comparison.Run:
         raise ProximaError(
             f"{files.root}: no stage of it was evaluated in episodes: nothing to compare"
         )
-    stage, metric = domain(summary.domain).curve
+    stage, metric = domain_of(load_scenario(files)).curve
     curves = [
         plots.series(read_rows(files.trial(trial.trial) / stage / "metrics.jsonl"), metric)
         for trial in summary.trials

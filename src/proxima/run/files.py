@@ -6,11 +6,13 @@
 
 import difflib
 import json
+import math
 import os
 import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import NoneType
 from typing import Any, NamedTuple
 
 from proxima.core.errors import ProximaError
@@ -88,7 +90,7 @@ def replace_link(link: Path, target: Path) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """Write whole or not at all; a number that is not finite becomes null, as JSON has no such thing."""
-    write_text(path, json.dumps(_plain(content), indent=2, allow_nan=False) + "\n")
+    write_text(path, json.dumps(plain(content), indent=2, allow_nan=False) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -97,14 +99,13 @@ def write_text(path: Path, text: str) -> None:
         fresh.write_text(text)
 
 
-def _plain(content: Any) -> Any:
+def plain(content: Any) -> Any:
+    """The content as JSON can hold it: a number that is not finite becomes null."""
     if isinstance(content, Mapping):
-        return {str(key): _plain(value) for key, value in content.items()}
+        return {str(key): plain(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
-        return [_plain(value) for value in content]
-    if isinstance(content, float) and (
-        content != content or content in (float("inf"), -float("inf"))
-    ):
+        return [plain(value) for value in content]
+    if isinstance(content, float) and not math.isfinite(content):
         return None
     return content
 
@@ -115,27 +116,48 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text())
     except FileNotFoundError as error:
         raise ProximaError(f"{path}: no such file; did that run finish?") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
+        raise ProximaError(f"{path}: cannot be read ({error})") from error
+
+
+def read_text(path: Path) -> str:
+    """One of our own text files, or an error that names it."""
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
         raise ProximaError(f"{path}: cannot be read ({error})") from error
 
 
 def append_row(path: Path, row: Mapping[str, Any]) -> None:
     """One more line of metrics."""
     with explaining(path), path.open("a") as lines:
-        lines.write(json.dumps(_plain(row), allow_nan=False) + "\n")
+        lines.write(json.dumps(plain(row), allow_nan=False) + "\n")
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """The lines of metrics; a last line that a kill cut short is left out."""
     if not path.exists():
         return []
-    rows = []
-    for line in path.read_text().splitlines():
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            break
-    return rows
+    *whole, cut = read_text(path).split("\n")
+    rows = [_row(line) for line in whole]
+    if None in rows:
+        raise ProximaError(
+            f"{path}: is damaged: line {rows.index(None) + 1} is no row of metrics, which has a whole "
+            "number as its step, and numbers by name; delete that line, or run the scenario again"
+        )
+    last = _row(cut)  # whole but for its end
+    return [row for row in (*rows, last) if row is not None]
+
+
+def _row(line: str) -> dict[str, Any] | None:
+    """A line's numbers; None where it is something else."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(row, dict) or type(row.get("step")) is not int:
+        return None
+    return row if all(type(value) in (int, float, NoneType) for value in row.values()) else None
 
 
 def keep_rows_until(path: Path, step: int) -> None:
@@ -178,6 +200,6 @@ def _mlflow_id(path: Path) -> str | None:
     """The MLflow run that a run.json names; None also where it cannot be read: it may be another run's."""
     try:
         info = json.loads(path.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return info.get("mlflow_run_id") if isinstance(info, dict) else None

@@ -33,7 +33,7 @@ from proxima.run.results import (
     TrialResult,
     aggregate_of,
 )
-from proxima.track.tracker import Status, TrackingOutcome
+from proxima.track.tracker import RunIds, Status, TrackingOutcome
 from proxima.train.memory import MEGABYTE, peak_bytes
 
 STAGE = "stage.json"
@@ -57,8 +57,8 @@ def is_done(run: Run, planned: Planned) -> bool:
 def read_stage(run: Run, planned: Planned) -> Finished:
     """The results of a stage that was kept."""
     paths = [run.folder(planned.name, trial) / STAGE for trial in planned.trials]
-    kind = run.domain.details[0]
-    return Finished([results.read(path, StageResult, kind) for path in paths], None)
+    details = run.domain.details
+    return Finished([results.read(path, StageResult, details) for path in paths], None)
 
 
 def finish_stage(run: Run, planned: Planned, trainable: Trainable, ended: Ended) -> Finished:
@@ -153,19 +153,17 @@ def finish_run(
     run.notes.change(status="finishing")
     with timed(run.clock, "finish"):
         trials = [_trial_result(run, trial, stages) for trial in range(run.scenario.trials)]
-        summary = _summary(run, trials, verdicts)
+        summary = _with_ids(run, _summary(run, trials, verdicts), run.tracker.ids())
         run.display.working("drawing all trials", 0, 1)
         draw_all(run, summary)
-        results.write(run.files.summary, summary)
-        for result in trials:
-            results.write(run.files.trial(result.trial) / "results.json", result)
-        write_report(run.files)
+        run.display.working("writing results", 0, 1)
+        _write(run, summary)
         hand_to_tracker(run, summary)
     outcome = finish_tracking(run, summary)
-    summary = _tracked(run, summary, outcome)
-    results.write(run.files.summary, summary)
-    for result in summary.trials:
-        results.write(run.files.trial(result.trial) / "results.json", result)
+    ended = _tracked(run, summary, outcome)
+    if ended.mlflow_run_id != summary.mlflow_run_id:  # its tracked run was not known before
+        _write(run, ended)
+    results.write(run.files.summary, ended)
     run.notes.change(
         status="finished",
         time=dict(run.clock.seconds),
@@ -173,9 +171,17 @@ def finish_run(
         mlflow_children=tuple(outcome.child_run_ids),
         mlflow_uri=outcome.uri,
     )
-    write_report(run.files)  # again: now it knows its tracked run and where the time went
     run.display.close()
-    return summary
+    return ended
+
+
+def _write(run: Run, summary: Summary) -> None:
+    """Results, summary and page."""
+    for trial in summary.trials:
+        results.write(run.files.trial(trial.trial) / "results.json", trial)
+    results.write(run.files.summary, summary)
+    run.notes.change(mlflow_run_id=summary.mlflow_run_id)
+    write_report(run.files)
 
 
 def _trial_result(run: Run, trial: int, stages: Mapping[str, list[StageResult]]) -> TrialResult:
@@ -419,25 +425,27 @@ def finish_tracking(run: Run, summary: Summary) -> TrackingOutcome:
         return run.tracker.finish(ends, "finished")
 
 
-def _tracked(run: Run, summary: Summary, outcome: TrackingOutcome) -> Summary:
-    """The summary with the tracker's ids, and with all the time that passed."""
-    children, per_trial = outcome.child_run_ids, len(stage_names(run.prepared))
-    spent = time_summary(run.clock)
+def _with_ids(run: Run, summary: Summary, ids: RunIds | None) -> Summary:
+    """The summary with the tracker's names of the run and of its trials, as far as they are known."""
+    if ids is None:
+        return summary
+    per_trial = len(stage_names(run.prepared))
     trials = tuple(
-        dataclasses.replace(
-            trial,
-            time=spent,
-            # its last stage speaks for it
-            mlflow_run_id=children[per_trial * (trial.trial + 1) - 1] if children else None,
-        )
+        # its last stage speaks for it
+        dataclasses.replace(trial, mlflow_run_id=ids.children[per_trial * (trial.trial + 1) - 1])
         for trial in summary.trials
     )
+    return dataclasses.replace(summary, trials=trials, mlflow_run_id=ids.parent)
+
+
+def _tracked(run: Run, summary: Summary, outcome: TrackingOutcome) -> Summary:
+    """The summary with what became of tracking, and with all the time that passed."""
+    if outcome.run_id is not None:
+        summary = _with_ids(run, summary, RunIds(outcome.run_id, outcome.child_run_ids))
     return dataclasses.replace(
         summary,
-        trials=trials,
-        time=spent,
+        time=time_summary(run.clock),
         memory_peak_mb=peak_bytes() / MEGABYTE,
-        mlflow_run_id=outcome.run_id,
         mlflow_uri=outcome.uri,
         registered=tuple(Registered(**model._asdict()) for model in outcome.registered),
         tracking_error=outcome.error,

@@ -3,10 +3,10 @@
 from contextlib import suppress
 from pathlib import Path
 
-from proxima.build import domain, make_importable
+from proxima.build import domain_of, make_importable
 from proxima.core.errors import ProximaError
 from proxima.run import results
-from proxima.run.files import RunFiles
+from proxima.run.files import RunFiles, read_text
 from proxima.run.results import RunInfo, Summary
 from proxima.scenario import Scenario, from_mapping, parse
 
@@ -28,16 +28,7 @@ def make_run_importable(path: Path) -> None:
 
 def read_summary(files: RunFiles) -> Summary:
     """What a finished run came to."""
-    make_run_importable(files.root)
-    return results.read_summary(files.summary, domain(read_info(files).domain).details)
-
-
-def read_text(path: Path) -> str:
-    """A text file of a run, or an error that names it."""
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as failure:
-        raise ProximaError(f"{path}: cannot be read ({failure})") from failure
+    return results.read(files.summary, Summary, domain_of(load_scenario(files)).details)
 
 
 def load_scenario(files: RunFiles) -> Scenario:

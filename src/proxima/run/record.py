@@ -5,22 +5,25 @@
 """
 
 import dataclasses
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
+from pydantic import TypeAdapter, ValidationError
+
+from proxima.core.errors import ProximaError
 from proxima.core.types import PyTree
 from proxima.domains.domain import Domain, Planned, Prepared, Trainable, Trained
 from proxima.run import results
 from proxima.run.clock import Clock, note_chunk, timed
 from proxima.run.display import Callback, Display, View, callback_view
-from proxima.run.files import RunFiles, append_row, keep_rows_until, read_rows
+from proxima.run.files import RunFiles, append_row, keep_rows_until, read_rows, write_text
 from proxima.run.results import RunInfo
 from proxima.scenario import Scenario, to_stored
 from proxima.track.tracker import Tracker
 from proxima.train import checkpoint
-from proxima.train.convergence import Convergence
 from proxima.train.loop import Book, Observer, Progress, Report, fresh_progress, train
 from proxima.train.memory import memory_metrics
 from proxima.train.stage import Row, Stage
@@ -94,7 +97,7 @@ def train_planned(
     states, progress = train(stage, states, progress, observer)
     recorder.note_seconds()
     if progress.active.any():
-        if stage.exact_anywhere:
+        if stage.exact_anywhere and progress.chunks > 0:  # before that, a resumed run starts anew
             recorder.save(states, progress)
         raise KeyboardInterrupt
     trained = Trained(
@@ -126,24 +129,35 @@ def restored(
     """The states and books of the newest checkpoint that every lane has, or fresh ones."""
     fresh, progress = stage.init(), fresh_progress(len(stage.trials))
     step = checkpoint.common_step(folders)
-    for folder in folders if step is None else ():
-        keep_rows_until(folder / "metrics.jsonl", -1)
     if step is None:
+        _begin(run, folders)
         return fresh, progress
-    lanes, books, chunks = [], [], 0
+    lanes, saved_loops, layouts = [], [], []
     for folder, template in zip(folders, stage.split(fresh), strict=True):
-        state, manifest = checkpoint.load(checkpoint.at_step(folder, step), template)
+        path = checkpoint.at_step(folder, step)
+        state, manifest = checkpoint.load(path, template)
         lanes.append(state)
-        books.append(book_from_json(manifest["loop"]["book"]))
-        chunks = max(chunks, manifest["loop"]["chunks"])
-        keep_rows_until(folder / "metrics.jsonl", books[-1].steps)
+        saved_loops.append(loop_from_json(path, manifest["loop"]))
+        layouts.append(manifest.get("layout"))
+    for folder, loop in zip(folders, saved_loops, strict=True):
+        keep_rows_until(folder / "metrics.jsonl", loop.book.steps)
     run.display.say(f"Resuming {_where(run, planned)} at {_position(stage, step)}.")
-    if manifest["layout"] != dict(stage.layout):
+    if any(layout != dict(stage.layout) for layout in layouts):
         run.display.say(
             "Its trials lay on the devices in another way, so what follows may differ in the last "
             "bits from what the run would have given there."
         )
-    return stage.join(lanes), Progress(chunks, tuple(books))
+    books = tuple(loop.book for loop in saved_loops)
+    return stage.join(lanes), Progress(max(loop.chunks for loop in saved_loops), books)
+
+
+def _begin(run: Run, folders: list[Path]) -> None:
+    """Nothing is recorded of the stage; what a start before left is dropped, and that is said."""
+    metrics = [folder / "metrics.jsonl" for folder in folders]
+    if any(path.exists() for path in metrics):
+        run.display.say("No checkpoint yet: starting from the beginning.")
+    for path in metrics:
+        write_text(path, "")
 
 
 def saved(run_files: RunFiles, prepared: Prepared) -> str | None:
@@ -283,11 +297,35 @@ def book_to_json(book: Book) -> dict[str, Any]:
     return book._asdict() | {"convergence": book.convergence._asdict()}
 
 
-def book_from_json(content: Mapping[str, Any]) -> Book:
-    """The inverse of `book_to_json`."""
-    convergence = dict(content["convergence"])
-    convergence["groups"] = tuple((mean, count) for mean, count in convergence["groups"])
-    return Book(**(dict(content) | {"convergence": Convergence(**convergence)}))
+class SavedLoop(NamedTuple):
+    """What a checkpoint's manifest says of the loop."""
+
+    chunks: int
+    book: Book
+
+
+def loop_from_json(path: Path, content: Mapping[str, Any]) -> SavedLoop:
+    """What the manifest of the checkpoint at `path` says of the loop; an error where that is damaged."""
+    try:
+        loop = TypeAdapter(SavedLoop).validate_json(json.dumps(content), strict=True)
+    except ValidationError as failure:
+        first = failure.errors(include_url=False)[0]
+        where = ".".join(map(str, ("loop", *first["loc"])))
+        raise _damaged(path, f"{where}: {first['msg'].lower()}") from failure
+    written = book_to_json(loop.book)
+    missing = written.keys() - set(content["book"])
+    if not missing:
+        missing = written["convergence"].keys() - set(content["book"]["convergence"])
+    if missing:  # a default would be another past
+        raise _damaged(path, f"loop.book lacks {', '.join(sorted(missing))}")
+    return loop
+
+
+def _damaged(path: Path, words: str) -> ProximaError:
+    return ProximaError(
+        f"{path / checkpoint.MANIFEST}: is damaged: {words}; delete that checkpoint to go on from the "
+        "one before it, or start a new run"
+    )
 
 
 def _is_evaluated(row: Row) -> bool:

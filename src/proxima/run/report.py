@@ -7,8 +7,8 @@ from pathlib import Path
 from proxima.build import domain_of
 from proxima.report import html
 from proxima.report.page import RunData, report
-from proxima.run.files import RunFiles, find_run, read_rows
-from proxima.run.read import load_scenario, read_info, read_summary, read_text
+from proxima.run.files import RunFiles, find_run, read_rows, read_text
+from proxima.run.read import load_scenario, read_info, read_summary
 from proxima.scenario import to_mapping
 
 NAME = "report.html"

@@ -11,7 +11,6 @@ format, is an error in words.
 
 import dataclasses
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -23,11 +22,13 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from proxima.core.errors import ProximaError
 from proxima.report import statistics
-from proxima.run.files import read_json, write_json
+from proxima.run.files import plain, read_json, write_json
 
 FORMAT = 1  # of all these files; one more whenever an older reader would misread them
 MOST_ROWS = 12  # trials that a summary shows as text
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+REMEDY = "put the file back, or run the scenario again"
+Details = tuple[type | None, type | None]  # of a trial and of a summary; None: nothing is added
 Number = float | None  # a number that is not finite is null, as JSON has no such thing
 
 
@@ -357,7 +358,7 @@ def described(returns: Any, lengths: Any) -> Episodes:
 
 def to_json(record: Any) -> dict[str, Any]:
     """A result as plain JSON holds it."""
-    return _plain(dataclasses.asdict(record))
+    return plain(dataclasses.asdict(record))
 
 
 def write(path: Path, record: Any) -> None:
@@ -365,20 +366,20 @@ def write(path: Path, record: Any) -> None:
     write_json(path, to_json(record))
 
 
-def read(path: Path, kind: Any, details: type | None = None) -> Any:
-    """The result in a file; `details` is the type of what its domain adds, None where it adds nothing."""
+def read(path: Path, kind: Any, details: Details = (None, None)) -> Any:
+    """The result in a file; `details` are the types of what its domain adds to a trial and to a summary."""
     content = read_json(path)
     if not isinstance(content, dict):
-        raise ProximaError(f"{path}: is damaged: expected keys and values")
+        raise ProximaError(f"{path}: is damaged: expected keys and values; {REMEDY}")
     _check_format(path, content)
     try:
-        record = _adapter(kind).validate_json(json.dumps(content))
-        return _with_details(record, details)
+        return _with_details(_adapter(kind).validate_json(json.dumps(content)), details)
     except (ValidationError, RecursionError) as failure:
-        raise ProximaError(f"{path}: is damaged: {_first_words(failure)}") from failure
+        words = _first_words(failure)
+        raise ProximaError(f"{path}: is damaged: {words}; {REMEDY}") from failure
 
 
-def json_schema(details: Mapping[str, tuple[type | None, type | None]]) -> dict[str, Any]:
+def json_schema(details: Mapping[str, Details]) -> dict[str, Any]:
     """The JSON schemas of results.json and summary.json, with the `details` of each domain.
 
     `details`: by domain, the type of a trial's and of a summary's.
@@ -414,39 +415,25 @@ def _check_format(path: Path, content: Mapping[str, Any]) -> None:
         )
     if content["format"] != FORMAT:
         raise ProximaError(
-            f"{path}: is of format {content['format']}, and this version reads {FORMAT}; install the "
+            f"{path}: is of format {content['format']!r}, and this version reads {FORMAT}; install the "
             "version that made it, or run the scenario again"
         )
 
 
-def _with_details(record: Any, details: type | None) -> Any:
-    """The record with `details` in the domain's type, its trials' and stages' too."""
-    if isinstance(record, Summary):
-        raise TypeError("a summary has details of two types; use read_summary")
+def _with_details(record: Any, details: Details) -> Any:
+    """The record with `details` in the domain's types, those of its trials and stages too."""
+    if isinstance(record, RunInfo):
+        return record
     if isinstance(record, StageResult):
         return dataclasses.replace(record, outcome=_with_details(record.outcome, details))
+    of_trial, of_all = details
+    if isinstance(record, Summary):
+        trials = tuple(_with_details(trial, details) for trial in record.trials)
+        return dataclasses.replace(record, trials=trials, details=_typed(record.details, of_all))
     if isinstance(record, TrialResult):
         stages = {name: _with_details(stage, details) for name, stage in record.stages.items()}
         record = dataclasses.replace(record, stages=stages)
-    if not isinstance(record, TrialResult | Outcome):
-        return record
-    return dataclasses.replace(record, details=_typed(record.details, details))
-
-
-def read_summary(path: Path, details: tuple[type | None, type | None]) -> Summary:
-    """The summary in a file; `details` are the types of what its domain adds to a trial and to the whole."""
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise ProximaError(f"{path}: is damaged: expected keys and values")
-    _check_format(path, content)
-    try:
-        summary = _adapter(Summary).validate_json(json.dumps(content))
-        trials = tuple(_with_details(trial, details[0]) for trial in summary.trials)
-        return dataclasses.replace(
-            summary, trials=trials, details=_typed(summary.details, details[1])
-        )
-    except (ValidationError, RecursionError) as failure:
-        raise ProximaError(f"{path}: is damaged: {_first_words(failure)}") from failure
+    return dataclasses.replace(record, details=_typed(record.details, of_trial))
 
 
 def _typed(value: Any, kind: type | None) -> Any:
@@ -462,19 +449,9 @@ def _first_words(failure: Exception) -> str:
     first, *others = failure.errors(include_url=False)
     where = ".".join(map(str, first["loc"])) or "it"
     more = f", and {len(others)} more" if others else ""
-    return f"{where}: {first['msg'].lower()}{more}; write it anew with `proxima report` or run it again"
+    return f"{where}: {first['msg'].lower()}{more}"
 
 
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
-
-
-def _plain(content: Any) -> Any:
-    if isinstance(content, Mapping):
-        return {str(key): _plain(value) for key, value in content.items()}
-    if isinstance(content, Sequence) and not isinstance(content, str):
-        return [_plain(value) for value in content]
-    if isinstance(content, float) and not math.isfinite(content):
-        return None
-    return content

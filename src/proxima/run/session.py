@@ -15,8 +15,9 @@ from proxima.run.record import Notes
 from proxima.run.results import RunInfo
 from proxima.run.signals import raising
 from proxima.scenario import Scenario, to_stored
-from proxima.track.telemetry import Attributes, connect_spans
-from proxima.track.tracker import RunIds, Status, Tracker, connect
+from proxima.track.connect import connect, connect_spans
+from proxima.track.telemetry import Attributes
+from proxima.track.tracker import RunIds, Status, Tracker
 
 
 class Opening(NamedTuple):

@@ -247,6 +247,7 @@ def _attributes(start: Start) -> dict[str, str | int]:
         "scenario": scenario.name,
         "domain": scenario.domain,
         "algorithm": start.prepared.algorithm,
+        "env": start.domain.overview(scenario).environment,
         "trials": scenario.trials,
         "seed": scenario.seed,
     }

@@ -126,6 +126,7 @@ def _domain_schema(name: str) -> dict[str, Any]:
             _, *others = (choice.config(each).__name__ for each in choice.names)
             for each in others:  # without the key that names them, the first is meant
                 schema["$defs"][each]["required"] = [choice.key]
+    schema["properties"] = {key: schema["properties"][key] for key in section_types(kind)}
     for parent in (Scenario, EnvironmentScenario[None, None]):  # where inherited keys are described
         for key, described in _adapter(parent).json_schema()["properties"].items():
             if key in schema["properties"] and "description" in described:
@@ -269,6 +270,8 @@ def _resolve(
 
 def _sections_of(base: Mapping[str, Any], source: str) -> set[str]:
     """The sections that are always there."""
+    if not isinstance(base.get("domain"), str | None):
+        raise ProximaError(f"{source}: domain: expected text, got {shown(base['domain'])}")
     name = domain_name(base)
     if name not in DOMAINS and ":" not in name:
         near = difflib.get_close_matches(name, DOMAINS, 1)
@@ -391,6 +394,7 @@ def _choice_faults(merged: Mapping[str, Any]) -> Iterator[Fault]:
     for choice in choices_of(merged["domain"]):
         section = merged[choice.section]
         if not isinstance(section, dict):
+            yield Fault(((choice.section,),), f"expected keys and values, got {shown(section)}")
             continue
         name = section[choice.key]
         if name in choice.names:

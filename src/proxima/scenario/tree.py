@@ -21,7 +21,7 @@ from typing import (
 from annotated_types import Ge, Interval
 from pydantic import ConfigDict, with_config
 
-from proxima.build import ALGORITHMS, algorithm, domain, domain_with_backend
+from proxima.build import ALGORITHMS, DOMAINS, algorithm, domain, domain_with_backend
 from proxima.core.errors import ProximaError
 from proxima.core.faults import KeyPath
 from proxima.core.network import Network
@@ -116,6 +116,11 @@ def domain_name(merged: Mapping[str, Any]) -> str:
     env = merged.get("env")
     backend = env.get("backend") if isinstance(env, Mapping) else None
     return domain_with_backend(backend if isinstance(backend, str) else "")
+
+
+def domains_with(section: str) -> list[str]:
+    """The domains whose scenarios have a section of this name."""
+    return [name for name in DOMAINS if section in section_types(domain(name).scenario)]
 
 
 def name_choices(merged: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from proxima.core.faults import Fault, KeyPath
-from proxima.scenario.tree import dotted, section_keys
+from proxima.scenario.tree import domains_with, dotted, section_keys
 from proxima.yaml import shown
 
 
@@ -70,6 +70,12 @@ def _unknown_key_words(path: KeyPath, value: Any, merged: Mapping[str, Any]) -> 
     same = [place for name, place in everywhere if name == key]
     meant = same or here or [place for name, place in everywhere if name in like]
     what = "unknown section" if len(path) == 1 and isinstance(value, dict) else "unknown key"
+    owners = [] if section else domains_with(key)
+    if owners and not same:
+        return (
+            f"{what} where the domain is {merged['domain']}; {either(owners)} has it: set domain or "
+            "env.backend"
+        )
     if meant:
         return f"{what}; did you mean {either(meant)}?"
     return f"{what}; {section or 'a scenario'} has {', '.join(sections[section])}"

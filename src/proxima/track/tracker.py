@@ -9,9 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
-
-from proxima.core.errors import ProximaError
+from typing import Literal, NamedTuple
 
 Status = Literal["finished", "interrupted", "failed"]
 STALLED_SECONDS = 60  # after so long without anything written, nobody waits any longer
@@ -95,55 +93,3 @@ def failed_tracker(error: str, ids: RunIds | None) -> Tracker:
 def warn_on_stderr(message: str) -> None:
     """Say a message where it does not mix with a command's results."""
     print(message, file=sys.stderr)
-
-
-def connect(
-    config: TrackingConfig,
-    name: str,
-    run_id: str,
-    params: Mapping[str, Any],
-    trials: Sequence[int],
-    *,
-    stages: Sequence[str] = (),
-    resume_from: RunIds | None = None,
-    warn: Callable[[str], None] = warn_on_stderr,
-) -> Tracker:
-    """A tracker for run `run_id` of experiment `name` whose trials have these seeds; never waits.
-
-    Each trial is a child run, or with `stages` one per stage; these are numbered trial by trial.
-
-    With `resume_from` the named runs are opened again and go on. Metrics keep the values first
-    logged: what a resumed trial reports a second time, at a step the store already holds for that
-    metric, is left out. Parameters are not written again, since MLflow lets none change.
-    """
-    if not config.enabled:
-        return no_tracker()
-    from proxima.track.messages import ChildRun, Plan
-    from proxima.track.process import start_writer
-    from proxima.track.store import resolve_uri
-
-    try:
-        uri = resolve_uri(config.uri)
-    except ProximaError as error:
-        words = f"{error}. The run goes on without tracking; the local files hold everything."
-        warn(words)
-        return failed_tracker(words, resume_from)
-    texts = {key: str(value) for key, value in flatten(params).items()}
-    children = [
-        ChildRun(f"trial_{k}_{stage}" if stage else f"trial_{k}", k, int(seed), stage)
-        for k, seed in enumerate(trials)
-        for stage in (stages or ("",))
-    ]
-    plan = Plan(uri, name, run_id, texts, children, *(resume_from or ()))
-    return start_writer(plan, config.register, warn)
-
-
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The leaves of nested mappings under dotted names, `{"a": {"b": 1}}` as `{"a.b": 1}`."""
-    leaves: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            leaves |= flatten(value, f"{prefix}{key}.")
-        else:
-            leaves[f"{prefix}{key}"] = value
-    return leaves

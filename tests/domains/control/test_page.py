@@ -1,6 +1,7 @@
 """The page of a run in a control environment: what it says, and that it needs nothing from outside."""
 
 import base64
+from dataclasses import replace
 from io import BytesIO
 
 import pytest
@@ -93,18 +94,21 @@ def test_the_film_of_the_first_trial_with_one_is_shown(tmp_path, undrawn):
     assert "One episode of trial 1" in read(made).words and "data:image/gif;base64," in made
 
 
+def broken(run):
+    """A trial that broke down."""
+    return replace(run.summary.trials[1], stopped="nan", nan_at_step=2_048)
+
+
 def test_trials_that_broke_down_are_named(run, undrawn):
-    broken = run.summary["trials"][1] | {"stopped": "nan", "nan_at_step": 2_048}
-    trials = [run.summary["trials"][0], broken]
-    words = words_of(run._replace(summary=run.summary | {"trials": trials}))
+    trials = (run.summary.trials[0], broken(run))
+    words = words_of(run._replace(summary=replace(run.summary, trials=trials)))
     assert "trial 1, after step 2,048" in words
     assert "Trials that broke down" not in words_of(run)
 
 
 def test_of_many_broken_trials_some_are_named(run, undrawn):
-    broken = run.summary["trials"][1] | {"stopped": "nan", "nan_at_step": 2_048}
-    many = [broken | {"trial": k} for k in range(100)]
-    seen = read(report(run, page(run._replace(summary=run.summary | {"trials": many}))))
+    many = tuple(replace(broken(run), trial=k) for k in range(100))
+    seen = read(report(run, page(run._replace(summary=replace(run.summary, trials=many)))))
     assert "93 more of the 100 trials" in seen.words
     assert sum(name == "li" for name, _ in seen.seen) == 8
 

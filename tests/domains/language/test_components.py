@@ -39,7 +39,11 @@ from proxima.domains.language.model import (
 from proxima.domains.language.samples import Experience, Rows
 
 CONFIG = LanguagePPOConfig(
-    batch_size=4, new_tokens=4, learning_rate=1e-2, kl=KLConfig(coefficient=0.1, target=None)
+    batch_size=4,
+    minibatch_size=2,
+    new_tokens=4,
+    learning_rate=1e-2,
+    kl=KLConfig(coefficient=0.1, target=None),
 )
 
 

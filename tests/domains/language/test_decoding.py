@@ -7,8 +7,8 @@ import pytest
 from families import SHAPES, decoder_of, rows_of
 
 from proxima.nets.decoding import apart, caches_apart, next_states
-from proxima.nets.lora import LoraConfig, fresh_adapters, matrices
-from proxima.nets.transformer import cached_states, empty_cache, hidden_states
+from proxima.nets.lora import LoraConfig, fresh_adapters
+from proxima.nets.transformer import cached_states, empty_cache, hidden_states, matrices
 
 PROMPT, WIDTH = 3, 6
 

@@ -13,7 +13,7 @@ import tokenizers
 
 from proxima.core.errors import ProximaError
 from proxima.domains.language import evaluate
-from proxima.domains.language.alarms import alarms, converged, new_alarms, sounding
+from proxima.domains.language.alarms import alarms, new_alarms, sounding
 from proxima.domains.language.config import AlarmConfig, LanguageEvaluationConfig, RewardConfig
 from proxima.domains.language.evaluate import Evaluator, distinct, figures
 from proxima.domains.language.generate import Generator
@@ -26,8 +26,10 @@ from proxima.domains.language.model import (
 from proxima.domains.language.rewards import RewardComputer
 from proxima.domains.language.samples import Experience
 from proxima.domains.language.tokenizer import Tokenizer, train_tokenizer, unpadded
+from proxima.domains.language.training import observe_patience
 from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import DecoderConfig, new_decoder
+from proxima.train.convergence import Convergence
 
 TEXTS = ["the film is good", "the film is bad", "a very good film", "not a very bad film"] * 5
 PROMPTS = ["the film", "a very", "not", "the", "a very good", "bad film is"]
@@ -300,10 +302,15 @@ def test_missing_and_broken_figures_sound_nothing():
 
 
 def test_converged_after_so_many_without_a_better_reward():
-    config = LanguageEvaluationConfig(patience=2)
+    def memory_of(*rewards):
+        memory = Convergence()
+        for step, reward in enumerate(rewards):
+            memory = observe_patience(memory, reward, step, patience=2)
+        return memory
 
     def of(*rewards):
-        return converged([row(i, reward=reward) for i, reward in enumerate(rewards)], config)
+        return memory_of(*rewards).converged
 
     assert not of() and not of(1.0, 0.5) and not of(0.0, 0.5, 1.0)
     assert of(1.0, 0.5, 0.9) and of(0.0, 1.0, 0.5, 1.0) and not of(0.0, 1.0, 0.5, 1.1)
+    assert memory_of(1.0, 0.5, 0.9, 0.8).reached_at_step == 2

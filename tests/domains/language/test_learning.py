@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
-from proxima.run.data import generate_for
 
 import proxima
+from proxima.cli.data import generate_for
 from proxima.run.files import read_rows
 from proxima.scenario import load
 
@@ -38,12 +38,12 @@ def test_it_learns_what_people_like_and_the_judge_agrees(critic):
     assert last["judge"] > first["judge"]
     assert last["eos_rate"] > first["eos_rate"]
     assert trial["stages"]["reward_model"]["last"]["accuracy"] >= 0.7
-    gain = trial["stages"]["ppo"]["gains"]["judge"]
+    gain = trial["details"]["gains"]["judge"]
     assert gain["low"] > 0  # the interval over prompts, paired
     rows = read_rows(directory / "logs/movie_critic/trial_0/ppo/metrics.jsonl")
     assert max(row["train/log_prob_gap"] for row in rows[1:]) < 1e-4
     assert max(row["train/first_ratio_gap"] for row in rows[1:]) < 1e-5
-    assert summary["alarms"] == []
+    assert summary["alarms"] == ()
 
 
 def test_with_too_low_a_price_the_alarm_sounds(critic, monkeypatch):

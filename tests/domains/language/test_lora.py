@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from families import SHAPES, decoder_of, rows_of
 
-from proxima.nets.lora import TARGETS, LoraConfig, fresh_adapters, matrices, merge
-from proxima.nets.transformer import hidden_states
+from proxima.nets.lora import TARGETS, LoraConfig, fresh_adapters
+from proxima.nets.transformer import hidden_states, matrices, merge
 
 states = jax.jit(hidden_states)
 

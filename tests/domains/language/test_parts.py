@@ -14,7 +14,8 @@ from proxima.domains.language.hf import save_model
 from proxima.domains.language.model import REFERENCE, fresh_part
 from proxima.domains.language.part_files import load_part, save_part
 from proxima.domains.language.peft import load_adapters, save_adapters
-from proxima.nets.lora import TARGETS, LoraConfig, merge
+from proxima.nets.lora import TARGETS, LoraConfig
+from proxima.nets.transformer import merge
 
 LORA = LoraConfig(rank=2, alpha=6.0, targets=("q", "o", "down"))
 

@@ -30,8 +30,8 @@ CONFIG = LanguagePPOConfig(
     updates=4,
     batch_size=8,
     new_tokens=5,
-    epochs=2,
-    minibatches=2,
+    epochs_per_update=2,
+    minibatch_size=4,
     learning_rate=1e-2,
     kl=KLConfig(coefficient=0.1, target=2.0, horizon=80.0),
 )
@@ -99,7 +99,7 @@ def four_updates(base, tokenizer, prompts):
 
 def test_steps_are_updates_times_epochs_times_minibatches(four_updates):
     _, state, history = four_updates
-    steps = 4 * CONFIG.epochs * CONFIG.minibatches
+    steps = 4 * CONFIG.epochs_per_update * (CONFIG.batch_size // CONFIG.minibatch_size)
     assert int(state.policy_optimizer.count) == int(state.value_optimizer.count) == steps
     assert sum(each["train/optimizer_steps"] for each in history) == steps
     assert int(state.updates) == 4 and int(state.cursor) == 4 * CONFIG.batch_size
@@ -197,7 +197,7 @@ def test_the_value_coefficient_scales_the_critics_gradient_alone(base, experienc
     state, find = moved_state(base), jax.jit(gradient_of, static_argnames="plan")
     hyper, plan = hyper_of(CONFIG), plan_of(CONFIG)
     (policy, value), *_ = find(base, state, experience, hyper, plan)
-    tripled = hyper._replace(value_coefficient=3.0 * hyper.value_coefficient)
+    tripled = hyper._replace(value_coef=3.0 * hyper.value_coef)
     (same, larger), *_ = find(base, state, experience, tripled, plan)
     for a, b in zip(jax.tree.leaves(policy), jax.tree.leaves(same), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-8)
@@ -208,7 +208,7 @@ def test_the_value_coefficient_scales_the_critics_gradient_alone(base, experienc
 def test_the_loss_is_the_sum_over_valid_tokens_by_their_number(base, experience):
     from proxima.domains.language.model import score_completions
 
-    config = replace(CONFIG, value_clip=0.01)
+    config = replace(CONFIG, value_clip_epsilon=0.01)
     state, hyper = moved_state(base), hyper_of(config)
     rows = (experience.prompts, experience.completions)
     now = jax.jit(score_completions)(base, state.policy, *rows, 1.0).log_probs
@@ -247,7 +247,7 @@ def test_a_train_step_is_one_optimizer_step(base, experience):
 
 
 def test_updates_end_when_the_policy_has_gone_far(base, tokenizer, prompts):
-    config = replace(CONFIG, epochs=4, kl=KLConfig(target=None, stop=1e-3))
+    config = replace(CONFIG, epochs_per_update=4, target_kl=1e-3, kl=KLConfig(target=None))
     stage = stage_of(base, tokenizer, prompts, config)
     state, history = ran(stage, stage.init(), 0, 1)
     taken = history[0]["train/optimizer_steps"]
@@ -285,8 +285,8 @@ def test_numbers_do_not_compile_again(base, tokenizer, prompts, monkeypatch):
     jax.clear_caches()
     configs = (
         CONFIG,
-        replace(CONFIG, learning_rate=1e-4, clip=0.1, temperature=0.5, value_coefficient=0.3),
-        replace(CONFIG, lam=0.5, gamma=0.9, kl=KLConfig(coefficient=0.5, target=9.0)),
+        replace(CONFIG, learning_rate=1e-4, clip_epsilon=0.1, temperature=0.5, value_coef=0.3),
+        replace(CONFIG, gae_lambda=0.5, gamma=0.9, kl=KLConfig(coefficient=0.5, target=9.0)),
     )
     counts = []
     for config in configs:
@@ -299,7 +299,8 @@ def test_numbers_do_not_compile_again(base, tokenizer, prompts, monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"minibatches": 3}, "not a multiple of ppo.minibatches × ppo.micro_batches"),
+        ({"minibatch_size": 3}, r"ppo.batch_size: 8 is not a multiple of ppo.minibatch_size \(3\)"),
+        ({"micro_batches": 3}, r"ppo.minibatch_size: 4 is not a multiple of ppo.micro_batches"),
         ({"advantage": "group", "group_size": 3}, "not a multiple of ppo.group_size"),
     ],
 )
@@ -313,6 +314,7 @@ def test_the_reward_goes_up(base, tokenizer, prompts):
         CONFIG,
         updates=16,
         batch_size=32,
+        minibatch_size=16,
         learning_rate=2e-2,
         final_learning_rate=1e-2,
         kl=KLConfig(coefficient=0.01, target=None),
@@ -330,7 +332,7 @@ def test_adapters_make_good_tokens_likelier(base, experience):
     mask = experience.completions.mask
     praised = experience._replace(advantages=jnp.where(mask, 1.0, 0.0))
     trainer, state = (
-        ModelTrainer(base, replace(CONFIG, clip=100.0)),
+        ModelTrainer(base, replace(CONFIG, clip_epsilon=100.0)),
         first_state(CONFIG, base, tiny.LORA, 0),
     )
     losses = []

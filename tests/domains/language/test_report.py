@@ -1,11 +1,13 @@
 """Pictures of language stages and the page of samples: what is said, escaped, and needed from outside."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from page_reader import read as read_page
 from PIL import Image
+from run_directories import info_of, stage_result, summary_of, trial_result
 
 from proxima.core.errors import ProximaError
 from proxima.domains.language.page import page
@@ -17,6 +19,7 @@ from proxima.domains.language.plots import (
     stage,
     trials_figure,
 )
+from proxima.domains.language.results import Gain, LanguageTrial
 from proxima.domains.language.samples_page import (
     SamplesData,
     gains,
@@ -25,6 +28,8 @@ from proxima.domains.language.samples_page import (
 )
 from proxima.report.page import RunData, report
 from proxima.report.style import save
+from proxima.run.files import RunFiles
+from proxima.run.results import Aggregate, Alarm, Change
 
 EVIL = """<script>alert("x")</script> & 'so on' \x00 \ud83d"""
 
@@ -174,32 +179,41 @@ def test_pictures_of_next_to_nothing(tmp_path, rows):
 
 def middle(value, spread: float | None = 0.1):
     low, high = (None, None) if spread is None else (value - spread, value + spread)
-    return {"iqm": value, "low": low, "high": high, "n": 1 if spread is None else 3, "failed": 0}
+    return Aggregate(iqm=value, low=low, high=high, n=1 if spread is None else 3, failed=0)
+
+
+def over_budget(trial, step=10):
+    return Alarm(kind="kl", text="KL is over.", step=step, trial=trial)
+
+
+def language_trial(trial, **changes):
+    gain = Gain(before=0.0, after=1.0, gain=1.0, low=0.5, high=1.5)
+    gains = dict.fromkeys(("reward", "judge", "kl", "ended"), gain)
+    ppo = {"updates": 20, "training_seconds": 12.0, "last": {"reward": 0.5 * trial}}
+    usual = dict(
+        domain="language",
+        seed=7 + trial,
+        details=LanguageTrial(gains=gains, alarms=(over_budget(trial),)),
+        stages={
+            "sft": stage_result(trial, stage="sft"),
+            "ppo": stage_result(trial, stage="ppo", **ppo),
+        },
+    )
+    return trial_result(trial, **(usual | changes))
 
 
 def run_data(directory, trials=3, samples=None, rows=None, **changes):
     """A run whose median trial by reward is the second of three."""
     spread = 0.1 if trials > 1 else None
     figures = {
-        name: {"before": middle(0.25, spread), "after": middle(1.5, spread)}
+        name: Change(before=middle(0.25, spread), after=middle(1.5, spread))
         for name in ("sft/loss", "reward_model/accuracy", "ppo/reward", "ppo/judge", "ppo/kl")
     }
-    gain = {"before": 0.0, "after": 1.0, "gain": 1.0, "low": 0.5, "high": 1.5}
-    gains = dict.fromkeys(("reward", "judge", "kl", "ended"), gain)
-    alarm = {"kind": "kl", "text": "KL is over.", "step": 10}
-    ppo = {"updates": 20, "gains": gains, "alarms": [alarm], "training_seconds": 12.0}
-    stages = [{"sft": {}, "ppo": ppo | {"last": {"reward": 0.5 * k}}} for k in range(trials)]
-    results = [
-        {"trial": k, "seed": 7 + k, "stopped": "budget", "stages": stages[k]} for k in range(trials)
-    ]
-    summary = {
-        "scenario": "critic",
-        "run_id": "20260101-000000-abcd",
-        "trials": results,
-        "figures": figures,
-        "alarms": [alarm | {"trial": k, "step": 10 + k} for k in range(trials)],
-    }
-    info = {"started": "2026-01-01T00:00:00+00:00", "versions": {"jax": "1"}, "mlflow_run_id": None}
+    results = [language_trial(k) for k in range(trials)]
+    files = RunFiles(directory / "runs" / "20260101-000000-abcd")
+    alarms = tuple(over_budget(k, 10 + k) for k in range(trials))
+    summary = summary_of(files, results, scenario="critic", figures=figures, alarms=alarms)
+    info = info_of(files, results, mlflow_run_id=None)
     written = [sample([token(" good"), token("<eos>")])] if samples is None else samples
     for trial in range(trials):
         (directory / f"trial_{trial}").mkdir()
@@ -261,12 +275,12 @@ def test_report_escapes_everything(tmp_path):
 
 def test_report_of_a_run_without_ppo(tmp_path):
     run = run_data(tmp_path, 1, samples=[], rows=[])
-    summary = {
-        **run.summary,
-        "figures": {"sft/loss": {"before": middle(5.0), "after": middle(4.0)}},
-    }
-    summary["trials"] = [{"trial": 0, "seed": 0, "stopped": "budget", "stages": {"sft": {}}}]
-    summary["alarms"] = []
+    summary = replace(
+        run.summary,
+        figures={"sft/loss": Change(before=middle(5.0), after=middle(4.0))},
+        trials=(language_trial(0, details=None, stages={"sft": stage_result(0, stage="sft")}),),
+        alarms=(),
+    )
     run = run._replace(summary=summary, scenario=run.scenario | {"ppo": None})
     words = read(report(run, page(run))).words
     assert "no PPO" in words and "Supervised fine-tuning: loss" in words

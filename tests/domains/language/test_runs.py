@@ -57,7 +57,7 @@ def test_a_run_leaves_all_its_files(whole):
     summary, directory = whole
     trial = trial_of(summary, directory)
     for stage, updates in (("sft", 5), ("reward_model", 6), ("ppo", 4)):
-        results = json.loads((trial / stage / "results.json").read_text())
+        results = json.loads((trial / stage / "stage.json").read_text())
         assert (results["updates"], results["stopped"]) == (updates, "budget")
         rows = read_rows(trial / stage / "metrics.jsonl")
         assert [row["step"] for row in rows] == list(range(updates + 1))
@@ -80,7 +80,7 @@ def test_what_a_run_says_agrees_with_itself(whole):
     figures = summary["figures"]
     assert figures["ppo/reward"]["before"]["iqm"] == pytest.approx(rows[0]["eval/reward"])
     assert figures["ppo/reward"]["after"]["iqm"] == pytest.approx(rows[-1]["eval/reward"])
-    gains = summary["trials"][0]["stages"]["ppo"]["gains"]["reward"]
+    gains = summary["trials"][0]["details"]["gains"]["reward"]
     assert gains["after"] == pytest.approx(rows[-1]["eval/reward"], abs=1e-6)
     assert rows[0]["eval/kl"] == pytest.approx(0.0, abs=1e-4)
     for row in rows[1:]:
@@ -214,7 +214,7 @@ BY_FUNCTION = {
         {
             "lora": {"rank": 2},
             "ppo.micro_batches": 2,
-            "ppo.kl.stop": 0.01,
+            "ppo.target_kl": 0.01,
             "model.gradient_checkpointing": True,
         },
         BY_FUNCTION | {"ppo.advantage": "leave_one_out", "ppo.kl.target": None},

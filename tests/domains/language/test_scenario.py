@@ -3,17 +3,16 @@
 import pytest
 from scenario_files import file_message, message
 
-from proxima.domains.language.scenario import stages_of
+from proxima.domains.language.scenario import LanguageScenario, stages_of
+from proxima.run.profile import profile_scenario
 from proxima.scenario import (
-    LanguageScenario,
-    Scenario,
+    EnvironmentScenario,
     dump,
     from_mapping,
     load,
     parse,
     shipped,
     to_mapping,
-    with_environment,
 )
 
 LANGUAGE = [name for name in shipped() if isinstance(load(name), LanguageScenario)]
@@ -22,7 +21,7 @@ LEAST = "domain: language\nsft: {}\nppo: {}\nreward_model: {}\n"
 
 def test_the_domain_makes_the_kind():
     assert isinstance(load("movie_critic"), LanguageScenario)
-    assert isinstance(load("cartpole"), Scenario)
+    assert isinstance(load("cartpole"), EnvironmentScenario)
     assert stages_of(load("movie_critic")) == ["sft", "reward_model", "ppo"]
     assert stages_of(load("smollm2_positive")) == ["ppo"]
 
@@ -59,11 +58,17 @@ def test_a_stage_is_left_out_by_null_and_a_section_that_is_null_has_its_defaults
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("domain: languag\n", 'domain: "languag" is not allowed: must be language, or left out'),
+        ("domain: languag\n", 'domain: "languag" is not known; did you mean language?'),
         (LEAST + "algorithm: {gamma: 0.9}\n", "algorithm: unknown section"),
         (LEAST.replace("ppo: {}", "ppo: {gama: 1.0}"), "ppo.gama: unknown key; did you mean"),
-        (LEAST.replace("ppo: {}", "ppo: {clip: -1.0}"), "ppo.clip: -1.0 is not allowed"),
-        (LEAST.replace("ppo: {}", "ppo: {clip: much}"), 'ppo.clip: expected a number, got "much"'),
+        (
+            LEAST.replace("ppo: {}", "ppo: {clip_epsilon: -1.0}"),
+            "ppo.clip_epsilon: -1.0 is not allowed",
+        ),
+        (
+            LEAST.replace("ppo: {}", "ppo: {clip_epsilon: much}"),
+            'ppo.clip_epsilon: expected a number, got "much"',
+        ),
         (LEAST.replace("ppo: {}", "ppo: {advantage: gea}"), 'ppo.advantage: "gea" is not allowed'),
         ("domain: language\n", "ppo: there is no stage; write ppo: {}"),
         ("domain: language\nppo: {}\n", "sft: null, and a new model knows nothing yet"),
@@ -87,9 +92,14 @@ def test_a_stage_is_left_out_by_null_and_a_section_that_is_null_has_its_defaults
             "ppo.new_tokens: 36 after prompts of data.prompt_tokens (5) do not fit",
         ),
         (
-            LEAST.replace("ppo: {}", "ppo: {batch_size: 50, minibatches: 4}"),
-            "ppo.batch_size: 50 is not a multiple of ppo.minibatches × ppo.micro_batches (4); "
+            LEAST.replace("ppo: {}", "ppo: {batch_size: 50, minibatch_size: 4}"),
+            "ppo.batch_size: 50 is not a multiple of ppo.minibatch_size (4); "
             "nearest that work: 48 or 52",
+        ),
+        (
+            LEAST.replace("ppo: {}", "ppo: {minibatch_size: 32, micro_batches: 3}"),
+            "ppo.minibatch_size: 32 is not a multiple of ppo.micro_batches (3); "
+            "nearest that work: 30 or 33",
         ),
         (
             LEAST.replace("ppo: {}", "ppo: {batch_size: 6, advantage: group}"),
@@ -102,5 +112,5 @@ def test_mistakes_are_told_with_their_path(text, told, tmp_path):
 
 
 def test_what_needs_an_environment_says_so():
-    said = message(with_environment, load("movie_critic"), "do that")
-    assert said == "movie_critic: is about language and has no environment; do that"
+    said = message(profile_scenario, load("movie_critic"))
+    assert said.startswith("movie_critic: has no environment; ")

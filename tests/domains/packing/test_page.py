@@ -1,5 +1,7 @@
 """The page of a packing run: scores in the problem's own terms, and fixed rules beside."""
 
+from dataclasses import replace
+
 import pytest
 from page_reader import read
 from run_directories import write_run
@@ -8,6 +10,7 @@ from proxima.domains.packing.page import page
 from proxima.report import html
 from proxima.report.page import report
 from proxima.run.report import read_run
+from proxima.run.results import Aggregate, described
 
 
 @pytest.fixture
@@ -21,15 +24,16 @@ def words_of(run):
 
 
 def scored(run):
-    rule = {"iqm": 0.875, "low": None, "high": None}
-    summary = run.summary | {
-        "references": {"largest_item_first": {}},
-        "baselines": run.summary["baselines"] | {"largest_item_first": rule},
-        "scores": {
-            "utilisation": {"iqm": 0.91, "low": 0.9, "high": 0.92},
-            "path_ratio": {"iqm": None, "low": None, "high": None},
+    rule = Aggregate(iqm=0.875, low=None, high=None, n=1, failed=0)
+    summary = replace(
+        run.summary,
+        references={"largest_item_first": described([0.875], [5])},
+        baselines=run.summary.baselines | {"largest_item_first": rule},
+        scores={
+            "utilisation": Aggregate(iqm=0.91, low=0.9, high=0.92, n=3, failed=0),
+            "path_ratio": Aggregate(iqm=None, low=None, high=None, n=0, failed=3),
         },
-    }
+    )
     return run._replace(summary=summary)
 
 

@@ -75,7 +75,7 @@ MISTAKES = [
     (["generate-data", "--scenario", "small.yaml", "--name", "x"], "--name: a scenario's data has"),
     (["generate-data", "--scenario", "cartpole"], "cartpole: has no data section"),
     (["experiment", "--scenario", "cartpole", "--generate-data"], "cartpole: has no data section"),
-    (["peek", "cartpole"], "cartpole: has no data section"),
+    (["peek", "cartpole"], "cartpole: is not about trading; name a trading scenario"),
     (["peek", "absent.csv"], "absent.csv: no such file"),
     (["peek", "cartpol"], "did you mean cartpole"),
     (["peek", "small.yaml"], "make it with `proxima generate-data --scenario small`"),

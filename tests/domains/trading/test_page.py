@@ -1,5 +1,7 @@
 """The page of a trading run: the tear sheet, the verdict, and what stands before everything else."""
 
+from dataclasses import replace
+
 import pytest
 from page_reader import read
 from run_directories import EVIL, write_run
@@ -9,6 +11,7 @@ from proxima.domains.trading.page import page, read_rollouts
 from proxima.report import html, numbers
 from proxima.report.page import report
 from proxima.run.report import read_run
+from proxima.run.results import Aggregate
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +37,7 @@ def words_of(run):
 def test_a_trading_page_has_the_tear_sheet(whole, run):
     words = read(whole).words
     summary = run.summary
-    earned = summary["trading"]["aggregate"]["test"]["log_return"]
+    earned = summary.details.aggregate["test"]["log_return"]
     assert f"log return after fees of {numbers.figure(earned['iqm'])}" in words
     for metric in METRICS.values():
         assert words.count(metric.name) >= 3  # once for each split
@@ -50,12 +53,12 @@ def test_a_trading_page_has_the_tear_sheet(whole, run):
 
 
 def with_trading(run, **changes):
-    summary = run.summary | {"trading": run.summary["trading"] | changes}
-    return run._replace(summary=summary)
+    details = replace(run.summary.details, **changes)
+    return run._replace(summary=replace(run.summary, details=details))
 
 
 def test_alarms_come_before_everything_else(run, undrawn):
-    words = words_of(with_trading(run, alarms=["trial 0, test split: its value <never> fell"]))
+    words = words_of(with_trading(run, alarms=("trial 0, test split: its value <never> fell",)))
     assert "its value <never> fell" in words
     assert words.index("Too good to be true?") < words.index("Learning")
 
@@ -76,9 +79,9 @@ def test_a_leak_on_purpose_is_said_at_the_top(run, undrawn):
     ],
 )
 def test_the_verdict_follows_the_interval(low, high, verdict, run, undrawn):
-    test = run.summary["trading"]["aggregate"]["test"]
-    earned = {"iqm": (low + high) / 2, "low": low, "high": high}
-    changed = {**run.summary["trading"]["aggregate"], "test": test | {"log_return": earned}}
+    known = run.summary.details.aggregate
+    earned = Aggregate(iqm=(low + high) / 2, low=low, high=high, n=3, failed=0)
+    changed = {**known, "test": {**known["test"], "log_return": earned}}
     words = words_of(with_trading(run, aggregate=changed))
     assert f"The interval is {verdict}" in words
 

@@ -9,18 +9,20 @@ import numpy as np
 import polars as pl
 import pytest
 from portfolio import by_hand
-from proxima.run.data import generate_for
 from tiny import budget, equal_bits, read, rows_of, run_main, tensors_of
 
 import proxima
+from proxima.cli.data import generate_for
+from proxima.domains import reinforcement
 from proxima.domains.trading import judge as trading
 from proxima.domains.trading import metrics
 from proxima.domains.trading.data import prepare_data
 from proxima.domains.trading.market import SPLITS
 from proxima.domains.trading.synthetic import generate
-from proxima.run import finish, session
-from proxima.run import start as run
+from proxima.run import session
 from proxima.run.files import RunFiles
+from proxima.run.read import load_scenario, read_summary
+from proxima.run.results import Summary, to_json
 from proxima.scenario import load
 from proxima.track.tracker import no_tracker
 
@@ -32,7 +34,7 @@ FEE = 0.001
 SHORT = (*OFTEN, "training.max_steps=640")
 
 
-def go(name: str, *settings: str) -> tuple[dict, Path]:
+def go(name: str, *settings: str) -> tuple[Summary, Path]:
     """A small run's summary and directory."""
     summary = proxima.run_multiple_experiments(load(name, [*budget(name), *settings]))
     return summary, Path(summary["paths"]["run"]).resolve()
@@ -65,12 +67,12 @@ def rollouts(root: Path) -> dict[tuple[str, str], pl.DataFrame]:
     return found
 
 
-def sheet_of(summary: dict, name: str, split: str) -> dict[str, float]:
+def sheet_of(summary: Summary, name: str, split: str) -> dict[str, float]:
     """What the summary says of a trial or a reference."""
     if name in REFERENCES:
-        return summary["trading"]["references"]["splits"][split][name]
+        return summary["details"]["references"]["splits"][split][name]
     trial = int(name.removeprefix("trial_"))
-    return summary["trials"][trial]["trading"]["splits"][split]["agent"]
+    return summary["trials"][trial]["details"]["splits"][split]["agent"]
 
 
 def values_by_hand(frame: pl.DataFrame, prices: pl.DataFrame) -> list[float]:
@@ -83,12 +85,13 @@ def values_by_hand(frame: pl.DataFrame, prices: pl.DataFrame) -> list[float]:
 
 def test_the_summary_is_made_of_the_trials(four):
     summary, root = four
-    assert summary == read(root / "summary.json")
+    assert to_json(summary) == read(root / "summary.json")
+    assert read_summary(RunFiles(root)) == summary
     results = [read(root / f"trial_{k}" / "results.json") for k in range(4)]
-    assert summary["trials"] == results
-    judged = summary["trading"]
+    assert to_json(summary)["trials"] == results
+    judged = summary["details"]
     for split in SPLITS:
-        parts = [each["trading"]["splits"][split] for each in results]
+        parts = [each["details"]["splits"][split] for each in results]
         assert judged["aggregate"][split].keys() == parts[0]["agent"].keys()
         for name, found in judged["aggregate"][split].items():
             values = sorted(
@@ -100,9 +103,9 @@ def test_the_summary_is_made_of_the_trials(four):
         scores = sorted(part["score"]["foresight"] for part in parts)
         assert judged["score"][split]["foresight"]["iqm"] == pytest.approx(np.mean(scores[1:3]))
         assert judged["score"][split]["model"] is None, "a sine has no model"
-    validated = [each["trading"]["splits"]["validation"]["agent"]["log_return"] for each in results]
+    validated = [each["details"]["splits"]["validation"]["agent"]["log_return"] for each in results]
     assert judged["chosen_trial"] == int(np.argmax(validated))
-    assert judged["alarms"] == []
+    assert judged["alarms"] == ()
     assert summary["metric"] == "log return on the test split"
 
 
@@ -129,18 +132,18 @@ def test_rollouts_are_what_the_prices_in_the_file_make_of_their_targets(four, pl
 def test_scores_lie_between_chance_and_perfect_foresight(four):
     summary, _ = four
     for split in SPLITS:
-        others = summary["trading"]["references"]["splits"][split]
+        others = summary["details"]["references"]["splits"][split]
         chance, best = others["random"]["log_return"], others["foresight"]["log_return"]
         assert chance["low"] < chance["mean"] < chance["high"] < best and others["model"] is None
         for trial in summary["trials"]:
-            part = trial["trading"]["splits"][split]
+            part = trial["details"]["splits"][split]
             reached = (part["agent"]["log_return"] - chance["mean"]) / (best - chance["mean"])
             assert part["score"] == {"foresight": pytest.approx(reached), "model": None}
             assert reached < 1
             low, high = (part["agent"][f"log_return_{end}"] for end in ("low", "high"))
             assert low <= part["agent"]["log_return"] <= high
     for trial in summary["trials"]:
-        others = summary["trading"]["references"]["splits"]["test"]
+        others = summary["details"]["references"]["splits"]["test"]
         assert trial["baselines"] == {"random": trial["random"]["return_mean"]} | {
             name: others[name]["log_return"] for name in ("buy_and_hold", "momentum", "foresight")
         }
@@ -150,7 +153,7 @@ def test_the_environments_own_return_is_the_accounts(four):
     """What the compiled float32 environment adds up is what the float64 account of its actions says."""
     summary, _ = four
     for trial in summary["trials"]:
-        closing, splits = trial["evaluation"], trial["trading"]["splits"]
+        closing, splits = trial["evaluation"], trial["details"]["splits"]
         assert len(set(closing["returns"])) == 1, "every closing episode is the whole test split"
         assert closing["returns"][0] == pytest.approx(
             splits["test"]["agent"]["log_return"], rel=1e-4
@@ -158,7 +161,7 @@ def test_the_environments_own_return_is_the_accounts(four):
         assert len(set(trial["random"]["returns"])) > 1
     earned = [trial["evaluation"]["return_mean"] for trial in summary["trials"]]
     assert len(set(earned)) == 4 and summary["aggregate"]["iqm"] == pytest.approx(
-        summary["trading"]["aggregate"]["test"]["log_return"]["iqm"], rel=1e-4
+        summary["details"]["aggregate"]["test"]["log_return"]["iqm"], rel=1e-4
     )
 
 
@@ -173,7 +176,7 @@ def test_what_is_judged_is_the_best_checkpoint_on_validation(four):
         }
         step = read(root / f"trial_{k}" / "checkpoints" / "best" / "manifest.json")["step"]
         assert evaluated[step] == max(evaluated.values()) == trial["best_return"]
-        judged = trial["trading"]["splits"]["validation"]["agent"]["log_return"]
+        judged = trial["details"]["splits"]["validation"]["agent"]["log_return"]
         assert judged == pytest.approx(evaluated[step], rel=1e-4)
         earlier += step < max(evaluated)
     assert earlier, "else the last checkpoint would have passed too"
@@ -186,9 +189,9 @@ def test_the_last_checkpoint_is_judged_where_the_scenario_says_so(four):
     assert equal_bits(tensors_of(again / "trial_0"), tensors_of(root / "trial_0"))
     for k, trial in enumerate(last["trials"]):
         (*_, final) = rows_of(again / f"trial_{k}")
-        judged = trial["trading"]["splits"]["validation"]["agent"]["log_return"]
+        judged = trial["details"]["splits"]["validation"]["agent"]["log_return"]
         assert judged == pytest.approx(final["eval/return_mean"], rel=1e-4)
-    assert last["trading"]["aggregate"] != summary["trading"]["aggregate"]
+    assert last["details"]["aggregate"] != summary["details"]["aggregate"]
 
 
 def test_deflated_sharpe_counts_the_trials_of_earlier_runs_too(place):
@@ -197,12 +200,12 @@ def test_deflated_sharpe_counts_the_trials_of_earlier_runs_too(place):
     sharpes = []
     for seed in (0, 10):
         summary, root = go("sine_wave", *FOUR, *walking, "training.max_steps=640", f"seed={seed}")
-        tested = [trial["trading"]["splits"]["test"]["agent"] for trial in summary["trials"]]
+        tested = [trial["details"]["splits"]["test"]["agent"] for trial in summary["trials"]]
         sharpes += [agent["sharpe"] for agent in tested if agent["sharpe"] is not None]
         chosen = rollouts(root)[f"trial_{summary['trading']['chosen_trial']}", "test"]
         returns = np.expm1(chosen["log_return"].to_numpy())
         expected = metrics.deflated_sharpe(returns, sharpes, 252)
-        assert summary["trading"]["deflated_sharpe"] == pytest.approx(expected)
+        assert summary["details"]["deflated_sharpe"] == pytest.approx(expected)
     assert len(sharpes) >= 6
     assert expected != pytest.approx(metrics.deflated_sharpe(returns, sharpes[4:], 252))
 
@@ -244,7 +247,7 @@ def test_report_rollouts_and_every_metric_are_handed_to_the_tracker(place, monke
     assert {(None, "report.html"), (None, "summary.json"), (0, "rollouts")} <= set(logged)
     (trial,) = summary["trials"]
     for split in SPLITS:
-        part = trial["trading"]["splits"][split]
+        part = trial["details"]["splits"][split]
         for name, value in part["agent"].items():
             assert numbers.get(f"{split}/{name}") == value
         assert numbers[f"{split}/score_foresight"] == part["score"]["foresight"]
@@ -255,26 +258,29 @@ def test_report_rollouts_and_every_metric_are_handed_to_the_tracker(place, monke
 def test_at_the_end_learners_are_on_the_host(place, monkeypatch):
     """One trial out of arrays that lie over devices would need these to talk, and they can hang."""
     seen, layouts = {}, []
-    judge, draw, export = trading.judge, finish.draw_trial, finish.export
+    judge, draw, export = trading.judge, trading.draw, reinforcement.export
 
-    def judging(files, market, learners):
-        seen["judge"] = learners
-        return judge(files, market, learners)
+    def note(what, trained):
+        seen.update({(what, k): state.learner for k, state in enumerate(trained.lanes)})
 
-    def drawing(run, trial, result, learner):
-        seen["draw", trial] = learner
-        return draw(run, trial, result, learner)
+    def judging(prices, trained, outcomes):
+        note("judge", trained)
+        return judge(prices, trained, outcomes)
 
-    def exporting(run, trial, learner):
-        seen["export", trial] = learner
-        layouts.append(run.built.layout)
-        return export(run, trial, learner)
+    def drawing(prices, trained, lane, outcome):
+        seen["draw", lane] = trained.lanes[lane].learner
+        return draw(prices, trained, lane, outcome)
+
+    def exporting(scenario, built, trained):
+        note("export", trained)
+        layouts.append(built.layout)
+        return export(scenario, built, trained)
 
     monkeypatch.setattr(trading, "judge", judging)
-    monkeypatch.setattr(finish, "draw_trial", drawing)
-    monkeypatch.setattr(finish, "export", exporting)
+    monkeypatch.setattr(trading, "draw", drawing)
+    monkeypatch.setattr(reinforcement, "export", exporting)
     go("sine_wave", *FOUR, "training.max_steps=640", "output_directory=hosted")
-    assert len(seen) == 1 + 4 + 4 and layouts[0].trial_devices > 1
+    assert len(seen) == 4 + 4 + 4 and layouts[0].trial_devices > 1
     for name, learner in seen.items():
         leaves = jax.tree.leaves(learner)
         assert len(leaves) > 10
@@ -316,7 +322,7 @@ def walk(place):
     """A random walk, where its splits are, and a run on it."""
     prices = generate("random_walk", 1000, 0)
     trial = trained("plain", prices)
-    data = run.load_scenario(RunFiles(trial.parent)).data
+    data = load_scenario(RunFiles(trial.parent)).data
     return prices, prepare_data(data, "plain").bounds, trial
 
 
@@ -334,7 +340,7 @@ def test_prices_after_the_validation_split_change_only_what_is_tested(walk):
     assert rows_of(other) == rows_of(plain)
     for link in ("best", "last"):
         assert equal_bits(tensors_of(other, link), tensors_of(plain, link))
-    found, before = (read(each / "results.json")["trading"]["splits"] for each in (other, plain))
+    found, before = (read(each / "results.json")["details"]["splits"] for each in (other, plain))
     for split in ("train", "validation"):
         assert found[split] == before[split]
     assert found["test"] != before["test"]

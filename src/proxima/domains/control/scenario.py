@@ -6,6 +6,7 @@ from typing import Generic
 
 from pydantic import with_config
 
+from proxima.build import backends
 from proxima.core.faults import Fault
 from proxima.core.functions import GIVEN
 from proxima.domains.control.config import BACKENDS, EnvConfig
@@ -27,7 +28,8 @@ def control_faults(scenario: ControlScenario) -> Iterator[Fault]:
     """Backends that there are not, and workers or groups of environments that the backend has no use for."""
     env = scenario.env
     if env.backend not in BACKENDS and ":" not in env.backend:
-        names = either([*BACKENDS, "your own as package.module:make_env"])
+        known = BACKENDS if env.backend in backends() else backends()  # of this domain, or of any
+        names = either([*known, "your own as package.module:make_env"])
         yield Fault((("env", "backend"),), f"{shown(env.backend)} is not allowed: must be {names}")
         return
     if env.backend == "gymnax" and env.workers:

@@ -22,8 +22,7 @@ from proxima.domains.language.model import Part
 from proxima.domains.language.samples import Rows, Samples
 from proxima.domains.language.tokenizer import Tokenizer, left_padded, unpadded
 from proxima.nets.decoding import LayerCaches, apart, caches_apart, next_states
-from proxima.nets.lora import merge
-from proxima.nets.transformer import Decoder, cached_states, empty_cache, logits_of
+from proxima.nets.transformer import Decoder, cached_states, empty_cache, logits_of, merge
 
 NARROWEST = 8  # the smallest width of prompts; the others are twice, four times, … as wide
 

@@ -14,8 +14,16 @@ from jax import Array
 
 from proxima.domains.language.config import NewModelConfig
 from proxima.domains.language.samples import Rows
-from proxima.nets.lora import Adapters, LoraConfig, fresh_adapters, matrices, merge
-from proxima.nets.transformer import Decoder, DecoderConfig, hidden_states, logits_of, new_decoder
+from proxima.nets.lora import Adapters, LoraConfig, fresh_adapters
+from proxima.nets.transformer import (
+    Decoder,
+    DecoderConfig,
+    hidden_states,
+    logits_of,
+    matrices,
+    merge,
+    new_decoder,
+)
 
 
 class Head(NamedTuple):

@@ -11,6 +11,7 @@ from proxima.report.chosen import median_index
 from proxima.report.html import Content, Markup, join, picture, section, table, tag
 from proxima.report.numbers import first_few, has_interval
 from proxima.report.page import Page, Rows, RunData
+from proxima.report.returns import broken_trials
 from proxima.report.style import decimals, number
 from proxima.report.trials import trials_table
 
@@ -40,7 +41,7 @@ def page(run: RunData) -> Page:
     return Page(
         about=[", ".join(STAGES.get(name, name) for name in summary["trials"][0]["stages"])],
         result=_sentence(summary),
-        alarms=alarm_box(_by_kind(summary["alarms"])),
+        alarms=[*alarm_box(_by_kind(summary["alarms"])), *broken_trials(run)],
         figures=_figures(summary["figures"]),
         sections=[*sections, *_samples(run)],
         commands=_commands(run),

@@ -16,8 +16,8 @@ from safetensors import SafetensorError, safe_open
 from proxima.core.errors import ProximaError
 from proxima.domains.language.hf import leaves_of, write_tensors
 from proxima.domains.language.model import Head, Part
-from proxima.nets.lora import TARGETS, Adapters, LowRank, matrices
-from proxima.nets.transformer import Decoder
+from proxima.nets.lora import TARGETS, Adapters, LowRank
+from proxima.nets.transformer import Decoder, matrices
 
 Shapes = dict[str, tuple[int, ...]]
 

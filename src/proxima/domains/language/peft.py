@@ -21,8 +21,8 @@ from safetensors.numpy import load_file
 from proxima.core.errors import ProximaError
 from proxima.domains.language.hf import GPT2, LLAMA, Names, write_tensors
 from proxima.domains.language.hf_config import family_of, read_settings
-from proxima.nets.lora import TARGETS, Adapters, LoraConfig, LowRank, matrices
-from proxima.nets.transformer import Decoder
+from proxima.nets.lora import TARGETS, Adapters, LoraConfig, LowRank
+from proxima.nets.transformer import Decoder, matrices
 
 SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 ROOT = "base_model.model."

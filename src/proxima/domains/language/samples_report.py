@@ -46,5 +46,5 @@ def report_trial(scenario: LanguageScenario, trial: Path, out: Path | None) -> P
     path = trial / "ppo" / "stage.json"
     if not path.exists():
         raise ProximaError(f"{trial}: its PPO has not ended, so there are no samples to show yet")
-    outcome = results.read(path, StageResult, LanguageTrial).outcome
+    outcome = results.read(path, StageResult, (LanguageTrial, None)).outcome
     return write_trial_page(scenario, trial, outcome.details.alarms, out)
