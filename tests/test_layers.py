@@ -282,7 +282,7 @@ def strays(place: str, text: str) -> list[str]:
         is_own = place in TABLES or place.startswith(homes) or name in STAGES.get(folder, ())
         if is_own or (place, name) in EXPLAINED:
             continue
-        found += [f"{place}:{line}: {name}" for line, each in said if name in words_of(each)]
+        found += [f"{place}:{line}: {name}" for line, words in said if name in words]
     return found
 
 

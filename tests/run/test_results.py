@@ -17,13 +17,14 @@ from proxima.run.files import RunFiles, create_run, keep_rows_until, read_rows, 
 from proxima.run.read import load_scenario, read_info, read_summary
 from proxima.run.record import book_to_json, loop_from_json
 from proxima.run.report import write_report
-from proxima.run.results import , Summary(
+from proxima.run.results import (
     Alarm,
     Change,
     Outcome,
     Registered,
     RunInfo,
     StageResult,
+    Summary,
     TrialResult,
     aggregate_of,
     described,

@@ -84,8 +84,12 @@ MISTAKES = {
         ["network.distribution", "discrete", "categorical"],
     ),
     "a net that does not fit": (
-        ["--scenario", "cartpole", "--set", "network.kind=attention"],
+        ["--scenario", "maze_ppo", "--set", "network.kind=attention"],
         ["network.kind", "ems", "items", "use mlp"],
+    ),
+    "a net that the domain does not have": (
+        ["--scenario", "cartpole", "--set", "network.kind=attention"],
+        ["network.kind", "attention", "must be mlp"],
     ),
     "positions that would be normalised": (
         ["--scenario", "maze_ppo", "--set", "algorithm.normalize_observations=true"],

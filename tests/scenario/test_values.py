@@ -220,6 +220,22 @@ def test_override_text_is_read_as_yaml(text, path, value):
         ({"algorithm.gamma": 1.5}, "algorithm.gamma: 1.5 is not allowed: must be at most 1"),
         (["algoritm.gamma=1"], "algoritm: unknown section; did you mean algorithm?"),
         (["algorithm.gamma.x=1"], 'algorithm.gamma: expected a number, got {"x": 1}'),
+        (
+            ["domain=tradng"],
+            'domain: "tradng" is not known; did you mean trading? It must be control, packing, '
+            "trading, language or your own as package.module:DOMAIN",
+        ),
+        (["domain=3"], "domain: expected text, got 3"),
+        (
+            ["data.rows=3"],
+            "data: unknown section where the domain is control; trading or language has it: "
+            "set domain or env.backend",
+        ),
+        (
+            ["network.kind=mlpp"],
+            'network.kind: "mlpp" is not allowed: must be mlp',
+        ),
+        (["plots=some"], 'plots: "some" is not allowed: must be few or all'),
         (["algorithm="], "algorithm: expected keys and values, got null"),
         (["network.hidden=[1, 2, 3, x]"], 'network.hidden.3: expected a whole number, got "x"'),
         (["seed"], "seed: expected section.key=value"),

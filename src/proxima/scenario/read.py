@@ -248,7 +248,7 @@ def _resolve(
     """The scenario that base and changes make, or one error with the faults, given and found."""
     changed_domain = dict(changes).get(("domain",), base.get("domain"))
     named = {"domain": changed_domain} if changed_domain else {}
-    sections = _sections_of({**base, **named}, source)
+    sections = _sections_of({**base, **named}, "--set" if ("domain",) in dict(changes) else source)
     # a section whose keys are all commented out is null, and means its defaults
     used = {k: {} if v is None and k in sections else v for k, v in base.items()}
     written, merged = _plain(used, source, ()), _plain(used, source, ())

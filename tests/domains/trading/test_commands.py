@@ -106,7 +106,7 @@ def test_an_experiment_writes_its_prices_first_and_says_where(main, workdir):
     said = main(*EXPERIMENT, "--set", "data.seed=9", "--json")
     assert said.code == 1 and "was made with seed 0, the scenario says 9" in said.err
     said = main(*EXPERIMENT, "--set", "data.seed=9", "--json", "--generate-data")
-    assert said.code == 0 and PRICES in said.err and json.loads(said.out)["trading"]
+    assert said.code == 0 and PRICES in said.err and json.loads(said.out)["details"]["score"]
 
 
 def test_an_experiment_without_its_prices_says_what_makes_them(main, workdir):

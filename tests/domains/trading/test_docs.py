@@ -23,6 +23,7 @@ from proxima.domains.trading.data import prepare_data
 from proxima.domains.trading.metrics import tear_sheet
 from proxima.domains.trading.ohlcv import _checks
 from proxima.domains.trading.patterns import PATTERNS
+from proxima.domains.trading.scenario import TradingScenario
 from proxima.domains.trading.synthetic import generate
 from proxima.scenario import load, shipped
 
@@ -129,7 +130,7 @@ def test_no_feature_pattern_metric_or_setting_is_left_out():
     prose = re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL)
     quoted = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", prose))))
     written = set(re.findall(r"\w+", file_in_page("gold.yaml")))
-    trading = [name for name in shipped() if isinstance(load(name).data, DataConfig)]
+    trading = [name for name in shipped() if isinstance(load(name), TradingScenario)]
     for name in (*own, *PATTERNS, *tear_sheet(done, 252), *settings, *trading):
         assert name in quoted | written, name
 
