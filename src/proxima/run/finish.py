@@ -8,7 +8,6 @@ Everything is written in its place and whole, so a finish that was killed goes o
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,25 +18,19 @@ from proxima.report.chosen import chosen_trials
 from proxima.run import results
 from proxima.run.clock import time_summary, timed
 from proxima.run.files import read_rows
-from proxima.run.record import Ended, Run, stage_names
-from proxima.run.report import NAME as REPORT
+from proxima.run.publish import finish_tracking, hand_to_tracker
+from proxima.run.record import STAGE, Ended, Run, stage_names
 from proxima.run.report import write_report
 from proxima.run.results import (
-    Aggregate,
-    Change,
     Episodes,
     Outcome,
     Registered,
     StageResult,
     Summary,
-    TrialResult,
-    aggregate_of,
 )
-from proxima.track.tracker import RunIds, Status, TrackingOutcome
+from proxima.run.summarize import summarize, trial_result
+from proxima.track.tracker import RunIds, TrackingOutcome
 from proxima.train.memory import MEGABYTE, peak_bytes
-
-STAGE = "stage.json"
-USUAL = ("plots", "results.json")  # what the tracker keeps of a trial in any case
 
 
 class Finished(NamedTuple):
@@ -152,8 +145,8 @@ def finish_run(
     """All that is written once every stage has ended; the summary. `stages`: by name, of every trial."""
     run.notes.change(status="finishing")
     with timed(run.clock, "finish"):
-        trials = [_trial_result(run, trial, stages) for trial in range(run.scenario.trials)]
-        summary = _with_ids(run, _summary(run, trials, verdicts), run.tracker.ids())
+        trials = [trial_result(run, trial, stages) for trial in range(run.scenario.trials)]
+        summary = _with_ids(run, summarize(run, trials, verdicts), run.tracker.ids())
         run.display.working("drawing all trials", 0, 1)
         draw_all(run, summary)
         run.display.working("writing results", 0, 1)
@@ -182,131 +175,6 @@ def _write(run: Run, summary: Summary) -> None:
     results.write(run.files.summary, summary)
     run.notes.change(mlflow_run_id=summary.mlflow_run_id)
     write_report(run.files)
-
-
-def _trial_result(run: Run, trial: int, stages: Mapping[str, list[StageResult]]) -> TrialResult:
-    """What a trial is worth is what its last stage says."""
-    mine = {name: each for name, of_all in stages.items() for each in of_all if each.trial == trial}
-    last = list(mine.values())[-1]
-    outcome, seconds = last.outcome, sum(each.training_seconds for each in mine.values())
-    steps = run.prepared.counts(last, read_rows(_metrics(run, last)))
-    light = {
-        name or "train": dataclasses.replace(
-            each, outcome=Outcome(details=None if each is last else each.outcome.details)
-        )
-        for name, each in mine.items()
-    }
-    return TrialResult(
-        scenario=run.scenario.name,
-        domain=run.scenario.domain,
-        algorithm=run.prepared.algorithm,
-        run_id=run.files.run_id,
-        trial=trial,
-        seed=last.seed,
-        environment_steps=steps.steps,
-        updates=last.updates,
-        episodes=steps.episodes,
-        compile_seconds=sum(each.compile_seconds for each in mine.values()),
-        training_seconds=seconds,
-        steps_per_second=steps.steps / max(last.training_seconds, 1e-9),
-        converged=last.converged,
-        converged_at_step=last.converged_at_step,
-        stopped=last.stopped,
-        nan_at_step=last.nan_at_step,
-        best_return=last.best,
-        phases=last.phases,
-        evaluation=outcome.evaluation,
-        sampled=outcome.sampled,
-        random=outcome.random,
-        reference=outcome.reference,
-        baselines=outcome.baselines,
-        scores=outcome.scores,
-        details=outcome.details,
-        stages=light,
-        time=time_summary(run.clock),
-    )
-
-
-def _metrics(run: Run, stage: StageResult) -> Path:
-    return run.folder(stage.stage, stage.trial) / "metrics.jsonl"
-
-
-def _summary(run: Run, trials: Sequence[TrialResult], verdicts: Sequence[Any]) -> Summary:
-    """The trials, and the intervals over them."""
-    added = run.prepared.summarize(trials, verdicts)
-    references = run.prepared.references()
-    names = dict.fromkeys(name for trial in trials for name in trial.baselines)
-    baselines = {
-        name: over_trials([trial.baselines.get(name) for trial in trials], trials) for name in names
-    }
-    baselines |= {name: aggregate_of([each.return_mean]) for name, each in references.items()}
-    paths = {
-        "run": str(run.files.root),
-        "plots": str(run.files.plots),
-        "summary": str(run.files.summary),
-        "report": str(run.files.root / REPORT),
-    }
-    return Summary(
-        scenario=run.scenario.name,
-        domain=run.scenario.domain,
-        algorithm=trials[0].algorithm,
-        run_id=run.files.run_id,
-        metric=added.metric,
-        target_reward=added.target,
-        converged=sum(trial.converged for trial in trials),
-        environment_steps=sum(trial.environment_steps for trial in trials),
-        trials=tuple(trials),
-        aggregate=_of_episodes(trials, "evaluation"),
-        sampled=_of_episodes(trials, "sampled"),
-        baselines=baselines,
-        references=references,
-        scores={
-            name: over_trials([trial.scores.get(name) for trial in trials], trials)
-            for name in trials[0].scores
-        },
-        figures=_changes(run, trials),
-        alarms=added.alarms,
-        details=added.details,
-        paths=paths | dict(added.paths),
-        time=time_summary(run.clock),
-        memory_peak_mb=peak_bytes() / MEGABYTE,
-    )
-
-
-def over_trials(values: Sequence[float | None], trials: Sequence[TrialResult]) -> Aggregate:
-    """A figure over trials; those that broke down count as failed."""
-    usable = [
-        np.nan if value is None or trial.stopped == "nan" else value
-        for value, trial in zip(values, trials, strict=True)
-    ]
-    return aggregate_of(usable)
-
-
-def _of_episodes(trials: Sequence[TrialResult], policy: str) -> Aggregate | None:
-    """Mean returns of a policy over trials; None where no trial has any."""
-    episodes: list[Episodes | None] = [trial[policy] for trial in trials]
-    if not any(episodes):
-        return None
-    return over_trials([None if e is None else e.return_mean for e in episodes], trials)
-
-
-def _changes(run: Run, trials: Sequence[TrialResult]) -> dict[str, Change]:
-    """Every held-out figure of every stage, before and after, over the trials that came so far."""
-    changes = {}
-    for stage in (name or "train" for name in stage_names(run.prepared)):
-        reached = [trial.stages[stage] for trial in trials if stage in trial.stages]
-        names = dict.fromkeys(name for each in reached for name in each.last)
-        for name in names:
-            if not name.endswith("_error"):
-                before, after = (
-                    aggregate_of([np.nan if v is None else v for v in values])
-                    for values in (
-                        [each.first.get(name) for each in reached],
-                        [each.last.get(name) for each in reached],
-                    )
-                )
-                changes[f"{stage}/{name}"] = Change(before=before, after=after)
-    return changes
 
 
 def draw_all(run: Run, summary: Summary) -> None:
@@ -340,91 +208,6 @@ def _returns(episodes: Episodes | None) -> list[float]:
     return [np.nan if value is None else value for value in returns]
 
 
-def hand_to_tracker(run: Run, summary: Summary) -> None:
-    """Figures, files, checkpoints and policies of every trial; the best converged policy to the registry."""
-    tracker, files = run.tracker, run.files
-    names = stage_names(run.prepared)
-    for trial in summary.trials:
-        last = list(trial.stages)[-1]
-        child = run.child(names[-1] if last == "train" else last, trial.trial)
-        final = final_metrics(trial) | dict(run.prepared.final_metrics(trial))
-        tracker.log_metrics(child, _logged_step(trial), final)
-        for name in (*USUAL, *run.prepared.artifacts):
-            path = files.trial(trial.trial) / name
-            if path.exists():
-                tracker.log_artifacts(child, path, None if path.is_file() else name)
-        for stage in names:
-            _hand_stage(run, stage, trial.trial)
-    best = best_converged(summary.trials)
-    policy = None if best is None else files.trial(best) / "policy"
-    if policy is not None and policy.exists() and run.scenario.tracking.register:
-        greedy = summary.trials[best or 0].evaluation
-        value = None if greedy is None else greedy.return_mean
-        tracker.register(best or 0, policy, {} if value is None else {"final/greedy_return": value})
-    if any(files.plots.iterdir()):
-        tracker.log_artifacts(None, files.plots, "plots")
-    for path in (files.root / REPORT, files.scenario, files.summary):
-        tracker.log_artifacts(None, path, None)
-    tracker.log_parent_metrics(_last_step(summary), _over_all(summary))
-
-
-def _hand_stage(run: Run, stage: str, trial: int) -> None:
-    """A stage's pictures, result and checkpoints to its tracked run."""
-    folder, child = run.folder(stage, trial), run.child(stage, trial)
-    for name in ("plots", STAGE) if stage else ():
-        if (folder / name).exists():
-            run.tracker.log_artifacts(child, folder / name, name if name == "plots" else None)
-    for name in ("best", "last"):
-        if (folder / "checkpoints" / name).exists():
-            path = (folder / "checkpoints" / name).resolve()
-            run.tracker.log_artifacts(child, path, f"checkpoints/{name}")
-
-
-def final_metrics(trial: TrialResult) -> dict[str, float]:
-    """The returns of the closing evaluations and the scores, as the tracker has them."""
-    policies = {"greedy": trial.evaluation, "sampled": trial.sampled, "random": trial.random}
-    named: dict[str, float | None] = {
-        f"final/{policy}_return": None if episodes is None else episodes.return_mean
-        for policy, episodes in policies.items()
-    }
-    named |= {f"final/{name}": value for name, value in trial.scores.items()}
-    return {name: value for name, value in named.items() if value is not None}
-
-
-def _over_all(summary: Summary) -> dict[str, float]:
-    """The interval over trials, and the figures of the stages where there are several."""
-    named: dict[str, float | None] = {}
-    if summary.aggregate is not None:
-        aggregate = dataclasses.asdict(summary.aggregate)
-        named |= {f"final/{key}": value for key, value in aggregate.items()}
-    for name, change in summary.figures.items():
-        named |= {
-            f"final/{name}_before": change.before.iqm,
-            f"final/{name}_after": change.after.iqm,
-        }
-    return {name: value for name, value in named.items() if value is not None}
-
-
-def _logged_step(trial: TrialResult) -> int:
-    """The step at which a trial's metrics end: environment steps, or updates of its last stage."""
-    return list(trial.stages.values())[-1].steps
-
-
-def _last_step(summary: Summary) -> int:
-    return max(_logged_step(trial) for trial in summary.trials)
-
-
-def finish_tracking(run: Run, summary: Summary) -> TrackingOutcome:
-    """Where the run's time went to the tracker, as the last word; waits until all is written."""
-    spent = {f"time/run_{part}": seconds for part, seconds in run.clock.seconds.items()}
-    run.tracker.log_parent_metrics(_last_step(summary), spent)
-    run.display.working("waiting for the tracker", 0, 1)
-    children = run.scenario.trials * len(stage_names(run.prepared))
-    ends: list[Status] = ["finished"] * children
-    with timed(run.clock, "tracking"):
-        return run.tracker.finish(ends, "finished")
-
-
 def _with_ids(run: Run, summary: Summary, ids: RunIds | None) -> Summary:
     """The summary with the tracker's names of the run and of its trials, as far as they are known."""
     if ids is None:
@@ -450,16 +233,3 @@ def _tracked(run: Run, summary: Summary, outcome: TrackingOutcome) -> Summary:
         registered=tuple(Registered(**model._asdict()) for model in outcome.registered),
         tracking_error=outcome.error,
     )
-
-
-def best_converged(trials: Sequence[TrialResult]) -> int | None:
-    """The converged trial with the best greedy return, then the best sampled one; None if none has."""
-
-    def rank(trial: TrialResult) -> tuple[float, ...]:
-        policies = (trial.evaluation, trial.sampled)
-        return tuple(
-            -np.inf if e is None or e.return_mean is None else e.return_mean for e in policies
-        )
-
-    converged = [trial for trial in trials if trial.converged]
-    return max(converged, key=rank).trial if converged else None

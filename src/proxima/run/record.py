@@ -28,6 +28,8 @@ from proxima.train.loop import Book, Observer, Progress, Report, fresh_progress,
 from proxima.train.memory import memory_metrics
 from proxima.train.stage import Row, Stage
 
+STAGE = "stage.json"  # what a stage of a trial came to
+
 
 @final
 class Notes:
