@@ -16,6 +16,7 @@ ALLOWED = {
     "algorithms": {"core", "nets"},
     "files": {"core"},
     "yaml": {"core"},
+    "terminal": set(),
     "train": {"core", "files"},
     "track": {"core"},
     "report": {"core", "files"},
@@ -53,10 +54,11 @@ ALLOWED = {
         "files",
         "report",
         "scenario",
+        "terminal",
         "track",
         "train",
     },
-    "cli": {"build", "core", "run", "scenario", "track.dashboard"},
+    "cli": {"build", "core", "run", "scenario", "terminal", "track.dashboard"},
     # public names, and environments that Gymnasium finds by theirs
     "__init__": {
         "core.errors",
@@ -66,7 +68,7 @@ ALLOWED = {
         "scenario",
     },
 }
-COMMANDS = {"cli.console", "cli.options", "cli.terminal"}  # for a domain's own commands alone
+COMMANDS = {"cli.console", "cli.options", "terminal"}  # for a domain's own commands alone
 
 # A library may be imported in these files only.
 FENCES = {
@@ -88,6 +90,7 @@ FENCES = {
         "domains/control/gymnasium",
         "domains/control/gymnasium_pools",
         "domains/control/gymnasium_spaces",
+        "domains/control/own",
         "domains/control/worker",
         "domains/trading/gymnasium",
         "domains/trading/registration",
@@ -102,6 +105,8 @@ FENCES = {
     },
     "rich": {
         "cli",
+        "run/screen",
+        "terminal",
         "domains/language/commands",
         "domains/language/summary",
         "domains/trading/commands",
