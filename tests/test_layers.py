@@ -17,6 +17,7 @@ ALLOWED = {
     "files": {"core"},
     "terminal": set(),
     "yaml": {"core"},
+    "terminal": set(),
     "train": {"core", "files"},
     "track": {"core"},
     "report": {"core", "files"},
@@ -106,6 +107,8 @@ FENCES = {
     },
     "rich": {
         "cli",
+        "run/screen",
+        "terminal",
         "domains/language/commands",
         "domains/trading/commands",
         "run/screen",

@@ -6,6 +6,7 @@ import sys
 import equinox as eqx
 import gymnasium
 import jax
+import known_envs
 import numpy as np
 import own_compiled
 import own_envs
@@ -16,6 +17,7 @@ import proxima
 from proxima.core.distributions import categorical
 from proxima.core.errors import ProximaError
 from proxima.domains.control.environments import build
+from proxima.domains.control.gymnasium_spaces import notes
 
 SMALL = {
     "num_envs": 4,
@@ -244,6 +246,28 @@ def test_predict_takes_one_observation_or_many(trained):
     env.step(trainer.predict(obs))
     with pytest.raises(ProximaError, match="this policy takes"):
         trainer.predict(np.zeros(5))
+
+
+def test_predictions_are_in_the_environments_own_terms(workdir):
+    trainer = proxima.PPOTrainer(known_envs.Masked, **SMALL)
+    trainer.train()
+    env = known_envs.Masked()
+    obs, _ = env.reset(seed=0)
+    for _ in range(3):
+        action = trainer.predict(obs)
+        assert obs["action_mask"][action]
+        obs, *_ = env.step(action)
+    with pytest.raises(ProximaError, match="takes named arrays: action_mask"):
+        trainer.predict(np.zeros(3))
+
+
+def test_numbers_are_told_apart_and_actions_start_where_the_environment_says():
+    lake = gymnasium.make("FrozenLake-v1")
+    assert notes(lake.observation_space, lake.action_space) == {"one_hot": {"": [0, 16]}}
+    counter = known_envs.Counter()
+    assert notes(counter.observation_space, counter.action_space) == {"action_start": [-1]}
+    cart = gymnasium.make("CartPole-v1")
+    assert notes(cart.observation_space, cart.action_space) == {}
 
 
 def test_a_policy_is_saved_and_found_again_by_every_name(trained, monkeypatch):

@@ -68,6 +68,8 @@ class Built(NamedTuple):
     observation_space: ObservationSpace
     action_space: Space
     layout: Layout
+    # How the environment's own observations and actions differ from the policy's; empty: not at all.
+    space_notes: Callable[[], Mapping[str, Any]] = dict
 
 
 class Rules(NamedTuple):
@@ -305,7 +307,8 @@ def policy_function(
 
 def describe_policy(scenario: Any, built: Built) -> dict[str, Any]:
     """What policy.json says of an exported policy besides its weights."""
-    return {
+    notes = built.space_notes()
+    return ({"translation": dict(notes)} if notes else {}) | {
         "scenario": scenario.name,
         "algorithm": scenario.algorithm.name,
         "env": scenario.env.name,

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, final
 
@@ -22,13 +23,20 @@ class Policy:
         self.directory = directory
         self._act = load_exported(directory)
         self.about: dict[str, Any] = json.loads((directory / "policy.json").read_text())
+        translation = self.about.get("translation", {})
+        self._one_hot: dict[str, tuple[int, int]] = translation.get("one_hot", {})
+        start = translation.get("action_start")
+        self._start = None if start is None else np.array(start)
 
     def predict(self, observations: Any) -> np.ndarray:
-        """The greedy action at one observation, or those at a batch (n, ...), within the action space."""
+        """The greedy action at one observation, or those at a batch (n, ...), as the environment has them."""
+        observations = self._encoded(observations)
         try:
             actions = self._act(observations)
         except ValueError as error:
             raise ProximaError(f"predict: {error}") from error
+        if self._start is not None:
+            actions = actions + self._start.astype(actions.dtype).reshape(actions.shape[1:])
         space = self.about["action_space"]
         if "low" in space:  # the environment was given clipped actions too
             low, high = (np.reshape(space[bound], space["shape"]) for bound in ("low", "high"))
@@ -46,6 +54,16 @@ class Policy:
             shutil.copytree(self.directory, target, dirs_exist_ok=True)
         return target
 
+    def _encoded(self, observations: Any) -> Any:
+        """Numbers of a Discrete space as flags, entries of a Dict within a Dict under one name."""
+        if "fields" not in self.about["observation"]:
+            return _flags(observations, self._one_hot.get(""))
+        if not isinstance(observations, Mapping):
+            names = ", ".join(self.about["observation"]["fields"])
+            raise ProximaError(f"predict: this policy takes named arrays: {names}")
+        flat = dict(_flattened(observations, ""))
+        return {name: _flags(each, self._one_hot.get(name)) for name, each in flat.items()}
+
     def _is_single(self, observations: Any) -> bool:
         kind = self.about["observation"]
         if "fields" in kind:
@@ -61,6 +79,22 @@ class Policy:
             f"Policy({self.about['algorithm']} on {self.about['env']}, observation {seen} → action "
             f"{tuple(action['shape'])} {action['dtype']}, from {self.directory})"
         )
+
+
+def _flags(observations: Any, numbers: tuple[int, int] | None) -> Any:
+    values = np.asarray(observations)
+    if numbers is None or not np.issubdtype(values.dtype, np.integer):
+        return observations
+    first, count = numbers
+    return values[..., None] == np.arange(first, first + count)
+
+
+def _flattened(observations: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]:
+    for name, each in observations.items():
+        if isinstance(each, Mapping):
+            yield from _flattened(each, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", each
 
 
 def load_policy(reference: str | Path, output_directory: str = "logs") -> Policy:

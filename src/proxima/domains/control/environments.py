@@ -1,6 +1,7 @@
 """Where a control scenario's environments come from: Gymnax, pools on the host, or the user's own."""
 
 import difflib
+from functools import partial
 from typing import Any
 
 from proxima.core.errors import ProximaError
@@ -84,4 +85,7 @@ def _build_host(scenario: ControlScenario, config: EnvConfig) -> Built:
         evaluation_width=evaluation_width(config),
     )
     built = hosted(scenario, spaces(config), pools)
-    return built._replace(program=built.program._replace(notices=notices))
+    return built._replace(
+        program=built.program._replace(notices=notices),
+        space_notes=dict if config.backend == "envpool" else partial(gymnasium.space_notes, config),
+    )

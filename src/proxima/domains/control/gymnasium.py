@@ -18,7 +18,7 @@ from proxima.domains.control.gymnasium_pools import (
     GymnasiumPool,
     VectorPool,
 )
-from proxima.domains.control.gymnasium_spaces import translate
+from proxima.domains.control.gymnasium_spaces import notes, translate
 from proxima.domains.control.own import is_own, make_own
 
 BOX2D = ("Box2D", "pygame")  # modules that the extra box2d installs
@@ -47,6 +47,15 @@ def spaces(config: EnvConfig) -> tuple[ObservationSpace, Space]:
     try:
         translation = translate(config.name, env.observation_space, env.action_space)
         return translation.observation_space, translation.action_space
+    finally:
+        env.close()
+
+
+def space_notes(config: EnvConfig) -> dict[str, Any]:
+    """How the environment's own observations and actions differ from those of a policy."""
+    env = make_env(config, render=False)
+    try:
+        return notes(env.observation_space, env.action_space)
     finally:
         env.close()
 

@@ -72,6 +72,35 @@ def translate(name: str, observation_space: Any, action_space: Any) -> Translati
     return Translation(field.space, ours, put, field.encode, to_env)
 
 
+def notes(observation_space: Any, action_space: Any) -> dict[str, Any]:
+    """What a program must know to go from the environment's own values to ours and back, as JSON has it.
+
+    `one_hot`: by field ("" where there are none) the first number and how many; `action_start`: what is
+    added to an action. Nothing where the values are the same.
+    """
+    import gymnasium
+
+    one_hot = {
+        ".".join(path): [int(space.start), int(space.n)]
+        for path, space in _leaves(observation_space, ())
+        if isinstance(space, gymnasium.spaces.Discrete) and int(space.n) <= ONE_HOT
+    }
+    discrete = gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete
+    start = np.ravel(action_space.start) if isinstance(action_space, discrete) else np.zeros(1)
+    shifted = {"action_start": start.tolist()} if np.any(start) else {}
+    return ({"one_hot": one_hot} if one_hot else {}) | shifted
+
+
+def _leaves(space: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    import gymnasium
+
+    if not isinstance(space, gymnasium.spaces.Dict):
+        yield path, space
+        return
+    for key, inner in space.spaces.items():
+        yield from _leaves(inner, (*path, str(key)))
+
+
 def empty(space: ObservationSpace, count: int) -> Any:
     """Room for so many observations."""
     if isinstance(space, Fields):
