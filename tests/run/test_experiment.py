@@ -376,7 +376,7 @@ def test_the_trainer_as_the_first_document_has_it(workdir, capsys):
     eval_metrics = trainer.evaluate(num_episodes=4)
     text = f"{eval_metrics['avg_reward']:.2f} ± {eval_metrics['std_reward']:.2f}"
     assert text == f"{np.mean(eval_metrics['returns']):.2f} ± {np.std(eval_metrics['returns']):.2f}"
-    assert eval_metrics["returns"] == list(results["evaluation"]["returns"])
+    assert tuple(eval_metrics["returns"]) == results["evaluation"]["returns"]
     assert not (workdir / "mlflow.db").exists()
 
 

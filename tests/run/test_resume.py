@@ -1,241 +1,291 @@
-"""Runs that were killed or stopped, and resumed: they end bit for bit as if nothing had happened."""
+"""Every kind of run, killed, stopped or killed while it finishes: it ends as if nothing had happened."""
 
 import json
 import os
-import re
-import shlex
 import signal
-import subprocess
-import sys
-import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import pytest
-from proxima.run.recording import silent
+import texts
 from resume import Case, check_same, latest
 from tiny import (
     BUDGET,
+    ROWS,
+    SIZES,
+    SMALL,
     TINY,
-    count_rows,
-    equal_bits,
-    flags,
     read,
-    rows_of,
-    run_main,
     run_process,
     stop_at_row,
+    stop_when,
     tensors_of,
+    without_hidden,
 )
 
-from proxima import resume_experiment, run_multiple_experiments
-from proxima.scenario import load
+from proxima import load, resume_experiment, run_multiple_experiments
+from proxima.build import domain_of
+from proxima.domains import reinforcement
+from proxima.run.display import silent
 from proxima.train import checkpoint
+from proxima.train.devices import wanted_devices
 
 pytestmark = pytest.mark.optimized
 
-LONG = ("training.max_steps=8192", "seed=3")  # 128 chunks
+
+class Kind(NamedTuple):
+    """A kind of run, and when it is stopped."""
+
+    case: Case
+    steps: int  # of the whole run, or of the stage in which it is stopped
+    rows: tuple[int, ...]  # of metrics after which it is killed, time after time
+    stage: str = ""
+    saves_every: int = 1  # steps; what a run resumes from is a multiple
+    begins_at: int = 1  # the kill must come after that step
+    prepare: Callable[[Path], object] = lambda directory: None  # data in a working directory
+    exact: bool = True  # resumes from any chunk, not only from saves that were due
 
 
-ALONE = Case("cartpole", *TINY, *LONG, "checkpoint.frequency=1")
-RARE = Case("cartpole", *TINY, *LONG, "checkpoint.frequency=60")
-THREE = Case(
-    "cartpole", *TINY, *LONG, "training.max_steps=4096", "trials=3", "checkpoint.frequency=3"
+def kind(name: str, steps: int, rows: tuple[int, ...], *settings: str, **more) -> Kind:
+    return Kind(Case(name, *settings, f"training.max_steps={steps}", "seed=3"), steps, rows, **more)
+
+
+def generate(directory: Path) -> None:
+    scenario = load("sine_wave_ddpg", [ROWS])
+    domain_of(scenario).data.generate(scenario, directory)
+
+
+OFTEN, SELDOM = "checkpoint.frequency=1", "checkpoint.frequency=7"
+PENDULUM = (
+    *SMALL,
+    *SIZES["ddpg"],
+    "env.max_steps_per_episode=21",
+    "algorithm.buffer_size=600",  # is overwritten from its start within the run
+    "algorithm.warmup_steps=100",
+    "algorithm.gradient_steps=null",
+    "algorithm.normalize_observations=true",
+    "algorithm.exploration=ou",
+    "evaluation.eval_frequency=20",
 )
-HOST = Case(
-    "cartpole_host",
-    *(*BUDGET, "training.max_steps=4096", "seed=3"),
-    "checkpoint.frequency=7",
+FIELDS = (
+    *BUDGET,
+    SELDOM,
+    "env.groups=2",
+    "env.name=known_envs:TestMasked-v0",
+    "env.max_steps_per_episode=null",
+    "env.workers=2",
+    "algorithm.normalize_observations=true",
 )
+PACKING = (
+    *without_hidden(BUDGET),
+    OFTEN,
+    "env.params={max_num_items: 4, max_num_ems: 6}",
+    "env.instances=8",
+    "network={blocks: 1, heads: 2, width: 8}",
+    "evaluation.eval_frequency=20",
+)
+LANGUAGE = tuple(f"{key}={json.dumps(value)}" for key, value in texts.TINY.items())
+HOST = {"saves_every": 7 * 64, "exact": False}
+KINDS = {
+    "ppo": kind("cartpole", 4096, (15, 40), *TINY, OFTEN),
+    "ppo, three trials": kind(
+        "cartpole", 2048, (12,), *TINY, "trials=3", "checkpoint.frequency=3", saves_every=3 * 64
+    ),
+    "gymnasium": kind("cartpole_host", 2048, (12,), *BUDGET, SELDOM, **HOST),
+    "envpool": kind("cartpole_envpool", 2048, (12,), *BUDGET, SELDOM, "env.groups=2", **HOST),
+    "fields in workers": kind("cartpole_host", 2048, (12,), *FIELDS, **HOST),
+    "td3": kind("pendulum_td3", 1600, (50,), *PENDULUM, OFTEN, begins_at=600),
+    "td3, gymnasium": kind(
+        *("pendulum_td3", 1600, (20,), *PENDULUM, SELDOM, "env.backend=gymnasium"),
+        **(HOST | {"saves_every": 7 * 16}),
+    ),
+    "spo": kind(
+        *("cartpole_spo", 1600, (25,), *SMALL, *SIZES["spo"], OFTEN),
+        "algorithm.normalize_observations=true",
+        begins_at=320,
+    ),
+    "trading": kind(
+        *("sine_wave_ddpg", 1200, (40,), *SMALL, *SIZES["ddpg"], ROWS, OFTEN),
+        *("env.max_steps_per_episode=32", "evaluation.eval_frequency=1"),
+        begins_at=300,
+        prepare=generate,
+    ),
+    "packing": kind("binpack_ppo", 1280, (4,), *PACKING),
+    "language": Kind(
+        Case("movie_critic", *LANGUAGE), 4, (2,), stage="ppo", prepare=texts.write_texts
+    ),
+}
+every_kind = pytest.mark.parametrize("name", KINDS)
 
 
-def test_killed_again_and_again_a_run_ends_as_if_it_had_not_been(workdir, whole):
-    metrics = "logs/cartpole/latest/trial_0/metrics.jsonl"
-    said = stop_at_row(ALONE.command(), workdir, metrics, 15, signal.SIGKILL)
-    assert said.code == -signal.SIGKILL
-    run = latest(workdir, ALONE)
-    before = count_rows(run / "trial_0" / "metrics.jsonl")
-    said = stop_at_row(["resume", "cartpole"], workdir, metrics, 80, signal.SIGKILL)
-    assert said.code == -signal.SIGKILL
-    step = int(re.search(r"at step ([\d,]+)", said.out)[1].replace(",", ""))
-    assert step >= (before - 2) * 64, "it went on from about where it was killed"
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Runs that nobody disturbed, each made once."""
+    made: dict[str, Path] = {}
+
+    def get(name: str) -> Path:
+        if name not in made:
+            directory = tmp_path_factory.mktemp("whole")
+            with pytest.MonkeyPatch.context() as patch:
+                patch.chdir(directory)
+                KINDS[name].prepare(directory)
+                made[name] = KINDS[name].case.uninterrupted(directory / "logs")
+        return made[name]
+
+    return get
+
+
+@pytest.fixture(autouse=True)
+def own_modules(monkeypatch):
+    """Processes find the environments and judges of the tests."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(texts.__file__).parent))
+
+
+@pytest.fixture(autouse=True)
+def hears_ctrl_c():
+    """Even where this process was started to ignore it, as under nohup."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@every_kind
+def test_killed_while_it_trains(name, workdir, whole):
+    this = KINDS[name]
+    if name == "ppo, three trials" and wanted_devices(3, os.cpu_count() or 1) != 3:
+        pytest.skip("processes of their own lay trials out otherwise than this one on this machine")
+    this.prepare(workdir)
+    metrics = f"logs/{this.case.name}/latest/trial_0/{this.stage}/metrics.jsonl"
+    command = this.case.command()
+    for rows in this.rows:
+        said = stop_at_row(command, workdir, metrics, rows, signal.SIGKILL)
+        assert said.code == -signal.SIGKILL
+        command = ["resume", this.case.name]
+    run = latest(workdir, this.case)
     assert read(run / "run.json")["status"] == "running"
-    summary = resume_experiment("cartpole")
-    assert Path(summary["paths"]["run"]).resolve() == run
-    check_same(run, whole(ALONE))
+    step = checkpoint.common_step([path / this.stage for path in run.glob("trial_*")])
+    assert this.begins_at <= step < this.steps and step % this.saves_every == 0
+    told: list[str] = []
+    resume_experiment(this.case.name, display=silent()._replace(say=told.append))
+    assert any("Resuming" in text and f" {step:,}." in text for text in told), told
+    assert not any("another way" in text for text in told), told
+    check_same(run, whole(name))
 
 
-def test_three_trials_killed_end_as_if_they_had_not_been(workdir, whole):
-    # all in processes of their own, which lay the trials out on the devices in the same way
-    metrics = "logs/cartpole/latest/trial_1/metrics.jsonl"
-    stop_at_row(THREE.command(), workdir, metrics, 25, signal.SIGKILL)
-    killed = latest(workdir, THREE)
-    resumed = run_process(["resume", "cartpole"], workdir)
-    assert resumed.code == 0, resumed.err
-    assert "another way" not in resumed.out
-    assert run_process(THREE.command(), workdir).code == 0
-    assert latest(workdir, THREE) != killed
-    check_same(killed, latest(workdir, THREE), trials=3)
+@every_kind
+def test_stopped_by_ctrl_c(name, workdir, whole):
+    this = KINDS[name]
+    this.prepare(workdir)
+    chunks, stopped_at, heard = 0, 0, []
 
+    def press(view):
+        nonlocal chunks, stopped_at
+        chunks += view["stage"] == this.stage
+        if chunks == this.rows[-1]:
+            stopped_at = view["step"]
+            os.kill(os.getpid(), signal.SIGINT)
 
-def test_a_gymnasium_run_killed_ends_as_if_it_had_not_been(workdir, whole):
-    metrics = "logs/cartpole_host/latest/trial_0/metrics.jsonl"
-    stop_at_row(HOST.command(), workdir, metrics, 25, signal.SIGKILL)
-    run = latest(workdir, HOST)
-    step = checkpoint.common_step([run / "trial_0"])
-    assert step % (7 * 64) == 0 and 0 < step < 4096
-    resume_experiment("cartpole_host")
-    check_same(run, whole(HOST))
-
-
-def test_killed_before_the_first_checkpoint_a_run_starts_again(workdir, whole, capsys, monkeypatch):
-    metrics = "logs/cartpole/latest/trial_0/metrics.jsonl"
-    settings = flags("evaluation.eval_frequency=1000000")  # a first evaluation would save the best
-    stop_at_row([*RARE.command(), *settings], workdir, metrics, 3, signal.SIGKILL)
-    run = latest(workdir, RARE)
-    assert 3 <= count_rows(run / "trial_0" / "metrics.jsonl") < 60
-    assert checkpoint.available_steps(run / "trial_0") == []
-    said = run_main(["resume", run.name], capsys, monkeypatch)
-    assert said.code == 0
-    assert "starting from the beginning" in said.out
-    rows, expected = rows_of(run / "trial_0"), rows_of(whole(ALONE) / "trial_0")
-    assert [row["step"] for row in rows] == [row["step"] for row in expected]
-    assert equal_bits(tensors_of(run / "trial_0"), tensors_of(whole(ALONE) / "trial_0"))
-
-
-def test_ctrl_c_saves_says_how_to_go_on_and_leaves_with_130(workdir, whole, capsys, monkeypatch):
-    elsewhere = "my runs"
-    metrics = f"{elsewhere}/cartpole/latest/trial_0/metrics.jsonl"
-    arguments = [*RARE.command(), "--set", f"output_directory={elsewhere}", "--json"]
-    said = stop_at_row(arguments, workdir, metrics, 70, signal.SIGINT)
-    assert said.code == 130, said
-    assert said.out == "" and "Traceback" not in said.err
-
-    run = (workdir / elsewhere / "cartpole" / "latest").resolve()
+    told: list[str] = []
+    scenario = load(this.case.name, this.case.settings)
+    with pytest.raises(KeyboardInterrupt):
+        run_multiple_experiments(
+            scenario, callback=press, display=silent()._replace(say=told.append)
+        )
+    run = latest(workdir, this.case)
     assert read(run / "run.json")["status"] == "interrupted"
-    rows = rows_of(run / "trial_0")
-    assert f"Saved at step {rows[-1]['step']:,}" in said.err, "to the last chunk, not the last due"
-    assert rows[-1]["step"] < 8192
-    told = re.search(r"proxima (resume .+)", said.err)[1]
-    said = run_main(shlex.split(told), capsys, monkeypatch)
-    assert said.code == 0, said.err
-    assert f"Resuming {run.name} at step {rows[-1]['step']:,}" in said.out
-    check_same(run, whole(RARE))
-
-
-INTERRUPTED_EARLY = """
-    import os, signal
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # even under nohup
-    from proxima.cli import main
-    from proxima.train.compiled import program as compiled
-    compiled._init = lambda *arguments: os.kill(os.getpid(), signal.SIGINT)
-    main()
-"""
-
-
-def test_ctrl_c_before_training_says_how_to_go_on_too(workdir):
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(INTERRUPTED_EARLY), *ALONE.command()],
-        cwd=workdir,
-        env=dict(os.environ),
-        capture_output=True,
-        text=True,
-        timeout=300,
+    assert f"proxima resume {run.name}" in told[-1]
+    resume_experiment(
+        this.case.name, callback=lambda view: heard.append((view["stage"], view["step"]))
     )
-    run = latest(workdir, ALONE)
-    assert done.returncode == 130
-    assert f"proxima resume {run.name}" in done.stdout and "Traceback" not in done.stderr
-    assert read(run / "run.json")["status"] == "interrupted"
+    stage, step = heard[0]
+    assert stage == this.stage and (step > stopped_at or not this.exact)
+    check_same(run, whole(name))
 
 
-@pytest.fixture
-def short(workdir):
-    """A finished run in a working directory of its own."""
-    scenario = load("cartpole", [*TINY, "training.max_steps=640", "checkpoint.frequency=2"])
-    return Path(run_multiple_experiments(scenario)["paths"]["run"]).resolve()
+class Killed(BaseException):
+    """What the process died of."""
 
 
-def set_back(run: Path, step: int) -> None:
-    """Make a finished run look as if it had been killed after the checkpoint of that step."""
-    (run / "summary.json").unlink()
-    info = read(run / "run.json")
-    (run / "run.json").write_text(json.dumps(info | {"status": "running"}))
-    for directory in run.glob("trial_*"):
-        (directory / "results.json").unlink()
-        for later in checkpoint.available_steps(directory):
-            if later > step:
-                for path in checkpoint.at_step(directory, later).iterdir():
-                    path.unlink()
-                checkpoint.at_step(directory, later).rmdir()
+@every_kind
+def test_killed_while_it_finishes(name, workdir, whole):
+    this = KINDS[name]
+    this.prepare(workdir)
+
+    def die(what: str, done: int, total: int) -> None:
+        if what == "drawing all trials":
+            raise Killed
+
+    with pytest.raises(Killed):
+        scenario = load(this.case.name, this.case.settings)
+        run_multiple_experiments(scenario, display=silent()._replace(working=die))
+    run = latest(workdir, this.case)
+    exported = {path: path.stat().st_mtime_ns for path in run.glob("trial_*/policy/*")}
+    assert not (run / "summary.json").exists()
+    trained = []
+    resume_experiment(this.case.name, callback=trained.append)
+    assert trained == [], "nothing is trained again"
+    assert {path: path.stat().st_mtime_ns for path in run.glob("trial_*/policy/*")} == exported
+    check_same(run, whole(name))
 
 
-def test_a_finished_run_is_not_run_again(short, capsys, monkeypatch):
-    before = read(short / "summary.json")
-    times = {path: path.stat().st_mtime_ns for path in short.rglob("*") if path.is_file()}
-    said = run_main(["resume", "cartpole"], capsys, monkeypatch)
-    assert said.code == 0
-    assert "is finished; there is nothing to resume" in said.out
-    said = run_main(["resume", "cartpole", "--json"], capsys, monkeypatch)
-    assert said.code == 0 and read(short / "summary.json") == before
-    assert "is finished" in said.err
-    assert {path: path.stat().st_mtime_ns for path in short.rglob("*") if path.is_file()} == times
+def test_a_process_killed_while_it_finishes(workdir, whole):
+    three = KINDS["ppo, three trials"]
+    if wanted_devices(3, os.cpu_count() or 1) != 3:
+        pytest.skip("processes of their own lay trials out otherwise than this one on this machine")
+    policy = workdir / "logs" / three.case.name / "latest" / "trial_1" / "policy"
+    said = stop_when(three.case.command(), workdir, policy.exists, signal.SIGKILL)
+    assert said.code == -signal.SIGKILL
+    run = latest(workdir, three.case)
+    resumed = run_process(["resume", three.case.name], workdir)
+    assert resumed.code == 0, resumed.err
+    check_same(run, whole("ppo, three trials"))
 
 
-def test_a_run_is_found_by_experiment_run_id_and_path(short, capsys, monkeypatch):
-    tensors = tensors_of(short / "trial_0")
-    relative = short.relative_to(Path.cwd())
-    for reference in ("cartpole", short.name, str(short), str(relative), "logs/cartpole"):
-        set_back(short, 512)
-        said = run_main(["resume", reference], capsys, monkeypatch)
-        assert said.code == 0, said.err
-        assert f"Resuming {short.name} at step 512" in said.out
-        assert read(short / "run.json")["status"] == "finished"
-        assert equal_bits(tensors_of(short / "trial_0"), tensors)
+def test_policies_that_were_written_are_not_exported_again(workdir, whole, monkeypatch):
+    three, write, written = KINDS["ppo, three trials"], reinforcement.write_policy, []
+
+    def noted(exported, weights, description, directory):
+        if len(written) == 2:
+            written.append(None)
+            raise Killed
+        write(exported, weights, description, directory)
+        written.append(directory.parent.name)
+
+    monkeypatch.setattr(reinforcement, "write_policy", noted)
+    with pytest.raises(Killed):
+        run_multiple_experiments(load(three.case.name, three.case.settings))
+    resume_experiment(three.case.name)
+    assert written == ["trial_0", "trial_1", None, "trial_2"]
+    check_same(latest(workdir, three.case), whole("ppo, three trials"))
 
 
-def test_a_line_of_metrics_cut_short_is_written_again(short):
-    expected = rows_of(short / "trial_0")
-    set_back(short, 512)
-    metrics = short / "trial_0" / "metrics.jsonl"
-    lines = metrics.read_text().splitlines(keepends=True)
-    metrics.write_text("".join(lines[:8]) + lines[8][:40])
-    resume_experiment("cartpole")
-    assert rows_of(short / "trial_0") == expected
+def test_a_ring_of_steps_was_overwritten_from_its_start(whole):
+    tensors = tensors_of(whole("td3") / "trial_0")
+    assert tensors["learner.replay.rows"].shape[0] == 600
+    assert tensors["learner.replay.size"] == 600
+    assert tensors["learner.replay.position"] == 1600 % 600
+    assert np.abs(tensors["learner.ou_path.value"]).max() > 0
+    # a gradient step for each environment step since the warm-up, and an actor's for every second
+    assert tensors["learner.nets.gradient_steps"] == 1600 - 96
+    assert tensors["learner.nets.actor.optimizer.count"] == (1600 - 96) // 2
+    assert tensors_of(whole("trading") / "trial_0")["learner.replay.size"] == 300
 
 
-def test_a_checkpoint_of_another_shape_is_refused_in_words(short, capsys, monkeypatch):
-    set_back(short, 512)
-    tensors = tensors_of(short / "trial_0", "step_000000000512")
-    scenario = short / "scenario.yaml"
-    text = scenario.read_text()
-    assert "hidden:\n  - 8\n" in text
-    scenario.write_text(text.replace("hidden:\n  - 8\n", "hidden:\n  - 16\n"))
-    said = run_main(["resume", "cartpole"], capsys, monkeypatch)
-    assert said.code == 1
-    assert "another shape" in said.err and "start a new run" in said.err
-    assert re.search(r"float32 \[4, 8\] in the checkpoint and float32 \[4, 16\] here", said.err)
-    assert "Traceback" not in said.err
-    assert equal_bits(tensors_of(short / "trial_0", "step_000000000512"), tensors)
-
-    scenario.write_text(text)
-    assert run_main(["resume", "cartpole"], capsys, monkeypatch).code == 0
+def test_a_ring_of_sequences_was_overwritten_from_its_start(whole):
+    tensors = tensors_of(whole("spo") / "trial_0")
+    assert tensors["learner.replay.rows"].shape[0] == 40
+    assert tensors["learner.replay.size"] == 40
+    assert tensors["learner.replay.position"] == 1600 // 8 % 40
+    updates = 1600 // (4 * 8)
+    assert (
+        tensors["learner.optimizer.count"] == tensors["learner.dual_optimizer.count"] == 2 * updates
+    )
+    assert np.all(tensors["learner.duals"] != 0.0), "both have moved"
 
 
-def test_a_resume_on_other_devices_says_that_bits_may_differ(short):
-    set_back(short, 512)
-    manifest = checkpoint.at_step(short / "trial_0", 512) / "manifest.json"
-    layout = {"trial_devices": 1, "data_devices": 2}
-    manifest.write_text(json.dumps(read(manifest) | {"layout": layout}))
-    said = []
-    resume_experiment("cartpole", display=silent()._replace(say=said.append))
-    assert any("devices in another way" in text for text in said)
-
-
-def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(short):
-    tensors = tensors_of(short / "trial_0")
-    set_back(short, 640)
-    state = checkpoint.at_step(short / "trial_0", 640) / "state.safetensors"
-    state.write_bytes(state.read_bytes()[:-100])
-    said = []
-    resume_experiment("cartpole", display=silent()._replace(say=said.append))
-    assert any("at step 512" in text for text in said)
-    assert equal_bits(tensors_of(short / "trial_0"), tensors)
+def test_trading_is_judged_on_the_test_split(whole):
+    details = read(whole("trading") / "summary.json")["details"]
+    assert details["aggregate"]["test"]["log_return"]["n"] == 1
+    assert list(whole("trading").rglob("*.parquet"))

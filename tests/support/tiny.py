@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -160,12 +160,19 @@ def stop_at_row(
     arguments: Sequence[Any], cwd: Path, metrics: str, rows: int, number: signal.Signals
 ) -> Said:
     """The command, sent a signal as soon as a metrics file below `cwd` has that many rows."""
+    return stop_when(arguments, cwd, lambda: count_rows(cwd / metrics) >= rows, number)
+
+
+def stop_when(
+    arguments: Sequence[Any], cwd: Path, condition: Callable[[], bool], number: signal.Signals
+) -> Said:
+    """The command, sent a signal as soon as the condition is true."""
     process = subprocess.Popen(
         command(*arguments), cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     deadline = time.monotonic() + 300
     try:
-        while count_rows(cwd / metrics) < rows:
+        while not condition():
             if process.poll() is not None or time.monotonic() > deadline:
                 process.kill()
                 pytest.fail(f"it was not there to be stopped: {process.communicate()}")

@@ -47,12 +47,12 @@ def result(run: RunData, rules: Mapping[str, float] | None = None) -> list[Conte
     return sentence
 
 
-def broken_trials(run: RunData) -> list[Markup]:
+def broken_trials(run: RunData, unit: str = "step") -> list[Markup]:
     """A box that names the trials whose loss stopped being a number; nothing where there are none."""
     failed = [trial for trial in run.summary["trials"] if trial["stopped"] == "nan"]
     if not failed:
         return []
-    items = [f"trial {trial['trial']}, after step {trial['nan_at_step']:,}" for trial in failed]
+    items = [f"trial {trial['trial']}, after {unit} {trial['nan_at_step']:,}" for trial in failed]
     if len(items) > MOST_ITEMS:
         more = len(items) - MOST_ITEMS + 1
         items[MOST_ITEMS - 1 :] = [f"{more} more of the {len(run.summary['trials'])} trials"]

@@ -179,7 +179,10 @@ def saved_scenario(files: RunFiles, trials: int) -> Mapping[str, Any] | None:
     """The scenario that the newest checkpoint was made with; None where there is none yet."""
     newest: tuple[float, Mapping[str, Any]] | None = None
     for path in files.root.glob("trial_*/**/checkpoints/last"):
-        manifest = checkpoint.load_manifest(path)
+        try:
+            manifest = checkpoint.load_manifest(path)
+        except ProximaError:  # a damaged one may have a whole one before it: loading decides
+            continue
         made = (path / checkpoint.MANIFEST).stat().st_mtime
         if newest is None or made > newest[0]:
             newest = made, manifest["scenario"]

@@ -138,12 +138,8 @@ def _changes(run: Run, trials: Sequence[TrialResult]) -> dict[str, Change]:
         names = dict.fromkeys(name for each in reached for name in each.last)
         for name in names:
             if not name.endswith("_error"):
-                before, after = (
-                    aggregate_of([np.nan if v is None else v for v in values])
-                    for values in (
-                        [each.first.get(name) for each in reached],
-                        [each.last.get(name) for each in reached],
-                    )
-                )
-                changes[f"{stage}/{name}"] = Change(before=before, after=after)
+                ends = [None if each.stopped == "nan" else each.last.get(name) for each in reached]
+                before = aggregate_of([each.first.get(name) for each in reached])
+                change = Change(before=before, after=aggregate_of(ends))
+                changes[f"{stage}/{name}"] = change
     return changes

@@ -246,6 +246,23 @@ def test_a_reward_that_fails_ends_the_run_with_words_and_what_was_saved_stays(
     assert info["status"] == "failed"
 
 
+def test_a_loss_that_is_no_number_ends_its_trial_with_its_last_good_state(tmp_path, monkeypatch):
+    write_texts(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    summary = proxima.run_multiple_experiments(scenario(**{"sft.learning_rate": 1e30}))
+    (result,) = summary.trials
+    assert result.stopped == "nan" and result.nan_at_step == result.stages["sft"].nan_at_step > 0
+    assert list(result.stages) == ["sft"]  # nothing to start the others from
+    assert summary.aggregate is None and not summary.converged
+    trial = trial_of(summary, tmp_path)
+    state = load_file(trial / "sft" / "checkpoints" / "last" / "state.safetensors")
+    assert all(np.isfinite(each).all() for each in state.values() if each.dtype.kind == "f")
+    assert summary.figures["sft/loss"].after.failed == 1
+    page = (trial.parent / "report.html").read_text()
+    assert f"trial 0, after update {result.nan_at_step}" in page
+    assert "No trial came as far as PPO" in page
+
+
 @pytest.mark.filterwarnings(r"ignore:::(mlflow|alembic|sqlalchemy)(\.|$)")
 def test_every_stage_is_a_tracked_run_of_its_own(tmp_path, monkeypatch):
     from mlflow import MlflowClient

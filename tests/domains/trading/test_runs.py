@@ -202,7 +202,7 @@ def test_deflated_sharpe_counts_the_trials_of_earlier_runs_too(place):
         summary, root = go("sine_wave", *FOUR, *walking, "training.max_steps=640", f"seed={seed}")
         tested = [trial["details"]["splits"]["test"]["agent"] for trial in summary["trials"]]
         sharpes += [agent["sharpe"] for agent in tested if agent["sharpe"] is not None]
-        chosen = rollouts(root)[f"trial_{summary['trading']['chosen_trial']}", "test"]
+        chosen = rollouts(root)[f"trial_{summary['details']['chosen_trial']}", "test"]
         returns = np.expm1(chosen["log_return"].to_numpy())
         expected = metrics.deflated_sharpe(returns, sharpes, 252)
         assert summary["details"]["deflated_sharpe"] == pytest.approx(expected)

@@ -40,8 +40,8 @@ def page(run: RunData) -> Page:
         sections.insert(0, section("Performance over updates", _curves(metrics, kl_budget(run))))
     return Page(
         about=[", ".join(STAGES.get(name, name) for name in summary["trials"][0]["stages"])],
-        result=_sentence(summary),
-        alarms=[*alarm_box(_by_kind(summary["alarms"])), *broken_trials(run)],
+        result=_sentence(summary, planned=run.scenario["ppo"] is not None),
+        alarms=[*alarm_box(_by_kind(summary["alarms"])), *broken_trials(run, "update")],
         figures=_figures(summary["figures"]),
         sections=[*sections, *_samples(run)],
         commands=_commands(run),
@@ -56,10 +56,11 @@ def kl_budget(run: RunData) -> float | None:
     return run.scenario["evaluation"]["alarms"]["kl_budget"]
 
 
-def _sentence(summary: Mapping[str, Any]) -> list[Content]:
+def _sentence(summary: Mapping[str, Any], planned: bool) -> list[Content]:
     figures = summary["figures"]
     if "ppo/reward" not in figures:
-        return ["This run has no PPO: its stages are summed up below."]
+        why = "No trial came as far as PPO" if planned else "This run has no PPO"
+        return [f"{why}: its stages are summed up below."]
     parts: list[Content] = ["On held-out prompts the reward went from "]
     parts += _moved(figures["ppo/reward"])
     if "ppo/judge" in figures:
