@@ -105,6 +105,8 @@ def _copied(env: Any, config: EnvConfig, render: bool) -> Any:
             settings["render_mode"] = "rgb_array"
         elif "render_mode" in env.spec.kwargs:
             settings["render_mode"] = None  # a window for every copy is not what was meant
+        if config.max_steps_per_episode is not None:  # its own limit may be the shorter one
+            settings["max_episode_steps"] = config.max_steps_per_episode
         try:
             return gymnasium.make(env.spec, **settings)
         except Exception as error:  # such as of a wrapper that does not say what it was made with
