@@ -160,6 +160,7 @@ def trial_result(trial, returns):
             "return_max": float(np.max(returns)),
         },
         "random": {"return_mean": 22.3},
+        "reference": None,
     }
 
 

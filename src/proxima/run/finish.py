@@ -198,7 +198,7 @@ def draw_all(run: Run, summary: Summary) -> None:
         random=None if random is None else _returns(random),
         title=title,
     )
-    rows = comparison.trial_rows(summary.trials)
+    rows = comparison.trial_rows(judged)
     comparison.trials_table(run.files.plots / "trials.png", rows, title=title)
 
 
