@@ -111,8 +111,6 @@ FENCES = {
         "terminal",
         "domains/language/commands",
         "domains/trading/commands",
-        "run/screen",
-        "terminal",
     },
     "polars": {"domains/trading", "domains/language/tables"},
     "ray": {"run"},
