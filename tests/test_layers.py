@@ -15,7 +15,6 @@ ALLOWED = {
     "nets": {"core"},
     "algorithms": {"core", "nets"},
     "files": {"core"},
-    "terminal": set(),
     "yaml": {"core"},
     "terminal": set(),
     "train": {"core", "files"},

@@ -133,7 +133,7 @@ def raises(prompts, completions):
 @pytest.mark.parametrize(
     ("function", "told"),
     [
-        (raises, r"test_language_rewards\.raises, row 0 .*raised KeyError: 'lost'"),
+        (raises, r"test_rewards\.raises, row 0 .*raised KeyError: 'lost'"),
         (lambda p, c: [1.0, float("nan"), 2.0], r"lambda>, row 1: returned nan for"),
         (lambda p, c: [1.0, float("inf"), 2.0], r"row 1: returned inf"),
         (lambda p, c: [1.0], r"returned 1 numbers for 3 completions"),
