@@ -31,22 +31,21 @@ ROLES = {
         *("run/finish.py", "domains/language/finish.py"),
         *("experiment/finish.py", "experiment/language_finish.py"),
     ),
-    "reports": (
-        *("report/page.py", "domains/language/page.py"),
-        "report/language_page.py",
-    ),
+    # one that writes whole pages of runs; a domain's page gives the frame its parts
+    "reports": ("report/page.py", "report/language_page.py"),
 }
 # From `proxima experiment` to PPO's gradient: what a reader opens on the way. Where a file has moved, its
 # places newest first.
 PATH = (
-    ("cli/__init__.py",),
     ("cli/run.py",),
     ("scenario/read.py",),
     ("run/start.py", "experiment/run.py"),
     ("run/session.py", "experiment/session.py"),
-    ("run/recording.py", "run/record.py", "experiment/recording.py"),
-    ("build.py",),
-    ("train/program.py", "train/stage.py"),
+    ("run/record.py", "experiment/recording.py"),
+    ("domains/control/domain.py", "build.py"),
+    ("domains/control/environments.py",),
+    ("domains/reinforcement.py",),
+    ("train/reinforcement.py", "train/program.py"),
     ("train/loop.py",),
     ("train/compiled/program.py", "train/compiled.py"),
     ("train/compiled/chunk.py", "train/chunk.py"),
@@ -54,8 +53,6 @@ PATH = (
     ("algorithms/ppo.py",),
     ("core/returns.py",),
     ("core/losses.py",),
-    ("core/shuffle.py",),
-    ("core/parallel.py",),
 )
 WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 
