@@ -114,7 +114,7 @@ KINDS = {
     ),
     "packing": kind("binpack_ppo", 1280, (4,), *PACKING),
     "language": Kind(
-        Case("movie_critic", *LANGUAGE), 4, (2,), stage="ppo", prepare=texts.write_texts
+        Case("movie_critic", *LANGUAGE), 4, (3,), stage="ppo", prepare=texts.write_texts
     ),
 }
 every_kind = pytest.mark.parametrize("name", KINDS)

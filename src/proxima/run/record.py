@@ -7,7 +7,7 @@
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -21,6 +21,7 @@ from proxima.run.clock import Clock, note_chunk, timed
 from proxima.run.display import Callback, Display, View, callback_view
 from proxima.run.files import RunFiles, append_row, keep_rows_until, read_rows, write_text
 from proxima.run.results import RunInfo
+from proxima.run.signals import interruptible
 from proxima.scenario import Scenario, to_stored
 from proxima.track.tracker import Tracker
 from proxima.train import checkpoint
@@ -81,9 +82,7 @@ def stage_names(prepared: Prepared) -> list[str]:
     return list(dict.fromkeys(planned.name for planned in prepared.stages))
 
 
-def train_planned(
-    run: Run, planned: Planned, trainable: Trainable, interrupted: Callable[[], bool]
-) -> Ended:
+def train_planned(run: Run, planned: Planned, trainable: Trainable) -> Ended:
     """Train the stage from where it stands to its end; an interruption is saved and raised."""
     stage = trainable.stage
     folders = [run.folder(planned.name, trial) for trial in planned.trials]
@@ -95,12 +94,14 @@ def train_planned(
         states = stage.prepare(states)
     recorder = _Recorder(run, planned, stage, folders, progress)
     compiled = time.perf_counter() - started
-    observer = Observer(recorder.record, recorder.save, interrupted)
-    states, progress = train(stage, states, progress, observer)
-    recorder.note_seconds()
-    if progress.active.any():
-        if stage.exact_anywhere and progress.chunks > 0:  # before that, a resumed run starts anew
+    with interruptible() as interrupted:
+        observer = Observer(recorder.record, recorder.save, interrupted)
+        states, progress = train(stage, states, progress, observer)
+        recorder.note_seconds()
+        # Before the first chunk there is nothing to save: a resumed run starts anew.
+        if progress.active.any() and stage.exact_anywhere and progress.chunks > 0:
             recorder.save(states, progress)
+    if interrupted():  # also during the last chunk
         raise KeyboardInterrupt
     trained = Trained(
         lanes=closing_lanes(stage, states, folders),

@@ -24,7 +24,6 @@ from proxima.run.record import Notes, Run, saved, saved_scenario, stage_names, t
 from proxima.run.results import RunInfo, StageResult, Summary, TrialResult
 from proxima.run.screen import shown_progress
 from proxima.run.session import Opening, open_session
-from proxima.run.signals import interruptible
 from proxima.scenario import Overrides, Scenario, changed, differences, dump, to_stored
 
 MOST_KEYS = 4  # that a message names
@@ -226,10 +225,7 @@ def _run_stage(run: Run, planned: Planned) -> Finished:
     with timed(run.clock, "build"):
         trainable = planned.make(run.files.trial)
     try:
-        with interruptible() as interrupted:
-            ended = train_planned(run, planned, trainable, interrupted)
-        if interrupted():  # during the last chunk
-            raise KeyboardInterrupt
+        ended = train_planned(run, planned, trainable)
         return finish_stage(run, planned, trainable, ended)
     finally:
         trainable.close()
