@@ -16,14 +16,15 @@ sys.path.insert(0, str(Path(__file__).parent / "peers"))
 import protocol
 
 import proxima
-from proxima.build import build, settings
+from proxima.build import domain_of
 from proxima.scenario import Scenario
 from proxima.train.devices import prepare_host, use_compilation_cache
 from proxima.train.loop import Observer, fresh_progress, train
+from proxima.train.stage import Score
 
 
 def prepare(envs: int, steps: int, updates: int, trials: int, host: bool) -> protocol.Run:
-    """A compiled training run of `trials` trials, each time with new seeds."""
+    """A compiled training run of `trials` trials."""
     batch = envs * steps
     scenario = proxima.load(
         "cartpole_host" if host else "cartpole",
@@ -49,39 +50,29 @@ def prepare(envs: int, steps: int, updates: int, trials: int, host: bool) -> pro
     return training_run(scenario)
 
 
-def training_run(scenario: Scenario) -> protocol.Run:
-    """A compiled training run of the scenario without evaluations, each time with new seeds."""
+def training_run(scenario: Scenario, uncounted: int = 0) -> protocol.Run:
+    """A compiled training of the scenario without evaluations; `uncounted` steps of a trial are warm-up."""
     trials = scenario.trials
     prepare_host(trials, scenario.training.threads)
     use_compilation_cache()
-    program = build(scenario).program
-    reports = []
-    observer = Observer(chunk=reports.append, interrupted=lambda: False)
+    planned = domain_of(scenario).prepare(scenario).stages[0]
+    stage = planned.make(lambda trial: Path()).stage
+    observer = Observer(
+        record=lambda report: {}, save=lambda states, progress: None, interrupted=lambda: False
+    )
     # The closing evaluation of a run is not what is measured here.
-    silent = program._replace(evaluate=lambda learners, policy, episodes: _nothing(trials))
-    runs = 0
+    silent = stage._replace(evaluate=lambda states: [Score(0.0, 1, {})] * trials)
 
     def run() -> dict[str, float]:
-        nonlocal runs
-        runs += 1
-        states = program.init([1_000 * runs + k for k in range(trials)])
-        states = program.prepare(states, 1)
+        states = stage.prepare(stage.init())
         start = time.perf_counter()
-        _, progress = train(silent, states, fresh_progress(trials), settings(scenario), observer)
+        _, progress = train(silent, states, fresh_progress(trials), observer)
         seconds = time.perf_counter() - start
-        done = sum(book.steps for book in progress.books)
+        done = sum(book.steps - uncounted for book in progress.books)
         return protocol.measurement(done, seconds)
 
     run()
     return run
-
-
-def _nothing(trials: int):
-    import numpy as np
-
-    from proxima.train.program import Evaluation
-
-    return Evaluation(np.zeros((trials, 1)), np.zeros((trials, 1)))
 
 
 def main() -> None:

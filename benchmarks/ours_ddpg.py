@@ -12,16 +12,13 @@ the warm-up's 256 are not.
 """
 
 import sys
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "peers"))
 import protocol
+from ours import training_run
 
 import proxima
-from proxima.build import build, settings
-from proxima.train.devices import prepare_host, use_compilation_cache
-from proxima.train.loop import Observer, fresh_progress, train
 
 BATCH = 256
 
@@ -29,7 +26,7 @@ BATCH = 256
 def prepare(
     updates: int, trials: int, threads: int, hidden: int, buffer: int, td3: bool
 ) -> protocol.Run:
-    """A compiled training run of `trials` trials, each time with new seeds."""
+    """A compiled training run of `trials` trials."""
     steps = BATCH + updates
     scenario = proxima.load(
         "pendulum_td3" if td3 else "pendulum_ddpg",
@@ -47,35 +44,7 @@ def prepare(
             "checkpoint.frequency": 10**9,
         },
     )
-    prepare_host(trials, threads)
-    use_compilation_cache()
-    program = build(scenario).program
-    observer = Observer(chunk=lambda report: None, interrupted=lambda: False)
-    # The closing evaluation of a run is not what is measured here.
-    silent = program._replace(evaluate=lambda learners, policy, episodes: _nothing(trials))
-    runs = 0
-
-    def run() -> dict[str, float]:
-        nonlocal runs
-        runs += 1
-        states = program.init([1_000 * runs + k for k in range(trials)])
-        states = program.prepare(states, 1)
-        start = time.perf_counter()
-        _, progress = train(silent, states, fresh_progress(trials), settings(scenario), observer)
-        seconds = time.perf_counter() - start
-        done = sum(book.steps for book in progress.books)
-        return protocol.measurement(done - trials * BATCH, seconds)
-
-    run()
-    return run
-
-
-def _nothing(trials: int):
-    import numpy as np
-
-    from proxima.train.program import Evaluation
-
-    return Evaluation(np.zeros((trials, 1)), np.zeros((trials, 1)))
+    return training_run(scenario, uncounted=BATCH)
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ import proxima
 
 
 def prepare(envs: int, steps: int, updates: int, items: int, spaces: int) -> protocol.Run:
-    """A compiled training run, each time with new seeds."""
+    """A compiled training run."""
     batch = envs * steps
     scenario = proxima.load(
         "binpack_ppo",

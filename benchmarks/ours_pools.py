@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent / "peers"))
 import protocol
 
 import proxima
-from proxima.build import build
+from proxima.domains.control.environments import build
 from proxima.domains.control.pools import training_pools
 from proxima.train.devices import prepare_host, use_compilation_cache
 from proxima.train.host.act import explorer

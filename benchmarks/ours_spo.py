@@ -17,8 +17,10 @@ import time
 import jax
 
 import proxima
-from proxima.build import build
 from proxima.core.seeds import first_keys
+from proxima.domains import reinforcement
+from proxima.domains.control import gymnax
+from proxima.domains.packing import jumanji
 from proxima.train.compiled.chunk import split_streams
 from proxima.train.compiled.collect import Collector
 from proxima.train.devices import prepare_host, use_compilation_cache
@@ -40,8 +42,10 @@ def measure(name: str, sizes: tuple[int, int, int], steps: int, repeat: int) -> 
             "algorithm.buffer_size": 65_536,
         },
     )
-    agent = build(scenario).agent
-    collector = Collector(agent.env, envs, steps)
+    own = scenario.env.backend == "jumanji"
+    env = jumanji.make(scenario.env, scenario.seed) if own else gymnax.make(scenario.env)
+    agent = reinforcement.compiled(scenario, env).agent
+    collector = Collector(env, envs, steps)
     keys = first_keys(jax.numpy.uint32(0), envs)
     learner = jax.jit(lambda agent, key: agent.init(key))(agent, keys.weights)
     actors = jax.jit(lambda collector, keys: collector.init(keys))(collector, keys.resets)
@@ -82,8 +86,8 @@ def main() -> None:
         table += [(USUAL[0], depth, USUAL[2]) for depth in DEPTHS]
         table += [(*USUAL[:2], envs) for envs in ENVS]
     for sizes in dict.fromkeys(table):
-        found = measure(options.scenario, sizes, options.steps, options.repeat)
-        print(json.dumps({"scenario": options.scenario} | found), flush=True)
+        figures = measure(options.scenario, sizes, options.steps, options.repeat)
+        print(json.dumps({"scenario": options.scenario} | figures), flush=True)
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def fixed_path(market: Market, config: TradingEnvConfig) -> list[float]:
 
 
 def prepare(envs: int, steps: int, updates: int) -> protocol.Run:
-    """A compiled training run, each time with a new seed."""
+    """A compiled training run."""
     with tempfile.TemporaryDirectory() as directory:
         prices, market = market_in(directory)
         scenario = scenario_of(envs, steps, updates, prices)
