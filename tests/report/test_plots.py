@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from io import BytesIO
 
 import numpy as np
 import pytest
@@ -447,3 +448,16 @@ def test_gif_keeps_its_time_and_colours(tmp_path):
         image.seek(2)
         assert image.info["duration"] == 1000
         assert np.asarray(image.convert("RGB")).mean() == pytest.approx(250, abs=3)
+
+
+def test_png_of_many_colours_and_of_none():
+    """A picture keeps its colours, also where it has more than a palette holds, or none but white."""
+    figure = style.new_figure(1.0)
+    blank = Image.open(BytesIO(style.png(figure))).convert("RGB")
+    assert blank.getextrema() == ((255, 255),) * 3
+    axes = style.add_axes(figure, style.Box(0.5, 0.1, 3.0, 0.8))
+    axes.imshow(np.linspace(0, 1, 600)[None], aspect="auto", cmap="viridis")
+    drawn = np.asarray(Image.open(BytesIO(style.png(figure))).convert("RGB"), int)
+    whole = np.asarray(figure.canvas.buffer_rgba(), int)[..., :3]
+    assert len(np.unique(whole.reshape(-1, 3), axis=0)) > 256
+    assert np.abs(drawn - whole).max() <= 12

@@ -1,5 +1,7 @@
 """The command line: a file for each group of commands. Heavy imports wait until a command needs them."""
 
+import atexit
+import gc
 import os
 import sys
 from typing import Any
@@ -10,6 +12,9 @@ def main() -> Any:
     from proxima.cli.app import app
 
     _open_standard_streams()
+    atexit.register(
+        gc.freeze
+    )  # or Python looks at all that JAX has left behind, which takes a second
     try:
         app()  # leaves by itself at the end, after wrong usage (2) and after Ctrl-C (130)
     except KeyboardInterrupt:

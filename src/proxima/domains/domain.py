@@ -27,6 +27,8 @@ class Trained(NamedTuple):
     folders: list[Path]  # of the stage's own files: those of the trials, or a directory in each
     rows: Callable[[int], list[Row]]  # lane → metrics recorded
     say: Callable[[str], None]  # a sentence for the user
+    # A function of a module and its arguments: a picture, drawn at once or beside other work.
+    paint: Callable[..., None] = lambda draw, *args, **kwargs: draw(*args, **kwargs)
 
 
 class Verdict(NamedTuple):

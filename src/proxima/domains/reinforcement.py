@@ -338,10 +338,11 @@ def draw_trial(
     """How a trial learnt, what it earns and does, and a film of its first episode."""
     folder = trained.trials[lane] / "plots"
     found = algorithm(scenario.algorithm.name)
-    plots.learning_curve(
+    trained.paint(
+        plots.learning_curve,
         folder / "learning_curve.png",
         trained.rows(lane),
-        panels=found.panels,
+        panels=[tuple(panel) for panel in found.panels],
         target=scenario.convergence.target_reward,
     )
     if draw is not None:
@@ -349,15 +350,16 @@ def draw_trial(
         return
     recording = built.program.record(trained.lanes[lane].learner)
     closing = (outcome.evaluation, outcome.sampled, outcome.random)
-    plots.reward_plot(folder / "rewards.png", *closing)
-    plots.action_plot(
+    trained.paint(plots.reward_plot, folder / "rewards.png", *closing)
+    trained.paint(
+        plots.action_plot,
         folder / "actions.png",
         recording.actions,
         recording.rewards,
         "discrete" if is_discrete(built.action_space) else "continuous",
     )
     if scenario.evaluation.film and lane == 0:
-        film(trained.trials[lane] / "film.gif", scenario.env.name, recording)
+        trained.paint(film, trained.trials[lane] / "film.gif", scenario.env.name, recording)
 
 
 def phases(

@@ -84,7 +84,7 @@ def png(figure: Any, dots: int = DOTS) -> bytes:
     canvas.draw()
     content = BytesIO()
     image = _indexed(np.asarray(canvas.buffer_rgba()))
-    image.save(content, format="PNG", compress_level=6, dpi=(dots, dots))
+    image.save(content, format="PNG", compress_level=3, dpi=(dots, dots))
     return content.getvalue()
 
 
@@ -284,12 +284,13 @@ def _indexed(pixels: NDArray[np.uint8]) -> Any:
 
     packed = np.ascontiguousarray(pixels).view(np.uint32)[..., 0]
     drawn = packed != 0xFFFFFFFF  # most of a picture is white, which is not worth sorting
-    colours, inverse, counts = np.unique(packed[drawn], return_inverse=True, return_counts=True)
-    channels = colours.view(np.uint8).reshape(-1, 4)[:, :3].astype(np.int16)
-    common = channels[np.argsort(counts)[-255:]]
-    nearest = np.abs(channels[:, None] - common).sum(axis=2).argmin(axis=1).astype(np.uint8)
-    indices = np.full(packed.shape, len(common), dtype=np.uint8)
-    indices[drawn] = nearest[inverse]
+    values = packed[drawn]
+    colours, counts = np.unique(values, return_counts=True)
+    channels = colours.view(np.uint8).reshape(-1, 4)[:, :3].astype(np.float32)
+    common = np.vstack([channels[np.argsort(counts)[-255:]], np.full((1, 3), 255, np.float32)])
+    nearest = (np.square(common).sum(axis=1) - 2 * channels @ common.T).argmin(axis=1)
+    indices = np.full(packed.shape, len(common) - 1, dtype=np.uint8)
+    indices[drawn] = nearest.astype(np.uint8)[np.searchsorted(colours, values)]
     image = Image.fromarray(indices)
-    image.putpalette(common.astype(np.uint8).tobytes() + b"\xff\xff\xff")
+    image.putpalette(common.astype(np.uint8).tobytes())
     return image

@@ -8,16 +8,18 @@ Everything is written in its place and whole, so a finish that was killed goes o
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from proxima.domains.domain import Planned, Trainable
+from proxima.domains.domain import Planned, Trainable, Trained, Verdict
 from proxima.report import comparison, plots
 from proxima.report.chosen import chosen_trials
 from proxima.run import results
 from proxima.run.clock import time_summary, timed
 from proxima.run.files import read_rows
+from proxima.run.paint import Painter
 from proxima.run.publish import finish_tracking, hand_to_tracker
 from proxima.run.record import STAGE, Ended, Run, stage_names
 from proxima.run.report import write_report
@@ -31,6 +33,8 @@ from proxima.run.results import (
 from proxima.run.summarize import summarize, trial_result
 from proxima.track.tracker import RunIds, TrackingOutcome
 from proxima.train.memory import MEGABYTE, peak_bytes
+
+MANY_LANES = 3  # whose pictures take longer than a process takes to start
 
 
 class Finished(NamedTuple):
@@ -59,14 +63,7 @@ def finish_stage(run: Run, planned: Planned, trainable: Trainable, ended: Ended)
     trained = ended.trained
     phases = _phases(run, trainable, ended)
     with timed(run.clock, "finish"):
-        run.display.working("judging", 0, 1)
-        verdict = trainable.judge(trained)
-        run.display.working("exporting policies", 0, 1)
-        trainable.export(trained)
-        chosen = _chosen(run, verdict.outcomes)
-        for done, lane in enumerate(chosen):
-            run.display.working("drawing", done, len(chosen))
-            trainable.draw(trained, lane, verdict.outcomes[lane])
+        verdict = _judge_and_draw(run, trainable, trained)
         finished = [
             _stage_result(run, planned, ended, lane, outcome, phases)
             for lane, outcome in enumerate(verdict.outcomes)
@@ -74,6 +71,20 @@ def finish_stage(run: Run, planned: Planned, trainable: Trainable, ended: Ended)
     for result in finished if planned.kept else ():
         results.write(run.folder(planned.name, result.trial) / STAGE, result)
     return Finished(finished, verdict.details)
+
+
+def _judge_and_draw(run: Run, trainable: Trainable, trained: Trained) -> Verdict:
+    """What the lanes are worth; pictures of some are drawn while the policies of all are exported."""
+    with Painter(beside=len(trained.lanes) >= MANY_LANES) as paint:
+        run.display.working("judging", 0, 1)
+        verdict = trainable.judge(trained)
+        painted = trained._replace(paint=paint)
+        for lane in _chosen(run, verdict.outcomes):
+            trainable.draw(painted, lane, verdict.outcomes[lane])
+        run.display.working("exporting policies", 0, 1)
+        trainable.export(trained)
+        paint.finish(partial(run.display.working, "drawing"))
+    return verdict
 
 
 def _chosen(run: Run, outcomes: Sequence[Outcome]) -> list[int]:

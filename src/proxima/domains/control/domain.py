@@ -1,15 +1,14 @@
 """Control: environments of Gymnax, Gymnasium and EnvPool, or the user's own."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from proxima.domains import reinforcement
 from proxima.domains.control.config import BACKENDS
+from proxima.domains.control.film import film_of
 from proxima.domains.control.page import page
 from proxima.domains.control.scenario import ControlScenario, control_faults
 from proxima.domains.domain import Domain, Prepared
-from proxima.train.program import Recording
 
 
 def prepare(scenario: ControlScenario) -> Prepared:
@@ -24,20 +23,6 @@ def env_settings(env: Any) -> Mapping[str, Any]:
     from proxima.domains.control.environments import env_settings
 
     return env_settings(env)
-
-
-def film_of(path: Path, env_name: str, recording: Recording) -> bool:
-    """Draw an episode: from the environment's own pictures, or from its observations where we know how."""
-    from proxima.domains.control import film
-    from proxima.report.gif import write_gif
-
-    if recording.frames:
-        write_gif(path, recording.frames)
-        return True
-    if isinstance(recording.obs, dict) or not film.can_draw(env_name, recording.obs.shape[1:]):
-        return False
-    film.film(path, env_name, recording.obs, recording.actions, recording.rewards)
-    return True
 
 
 DOMAIN = Domain(

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from proxima.domains.control import classic
-from proxima.report.gif import Frame, write_images
+from proxima.report.gif import Frame, write_gif, write_images
 from proxima.report.style import INK
+from proxima.train.program import Recording
 
 WIDTH, SCENE, STRIP = classic.WIDTH, classic.HEIGHT, 36
 HEIGHT = SCENE + STRIP
@@ -47,6 +48,17 @@ def can_draw(env_name: str, obs_shape: Sequence[int]) -> bool:
 def draw(env_name: str, observation: ArrayLike, action: ArrayLike | None = None) -> Frame:
     """The scene an observation shows, (264, 400, 3), and the action as an arrow if it is a push."""
     return np.asarray(_scene(env_name, np.asarray(observation), action))
+
+
+def film_of(path: Path, env_name: str, recording: Recording) -> bool:
+    """Draw an episode: from the environment's own pictures, or from its observations where we know how."""
+    if recording.frames:
+        write_gif(path, recording.frames)
+        return True
+    if isinstance(recording.obs, dict) or not can_draw(env_name, recording.obs.shape[1:]):
+        return False
+    film(path, env_name, recording.obs, recording.actions, recording.rewards)
+    return True
 
 
 def film(

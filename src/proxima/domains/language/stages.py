@@ -199,7 +199,9 @@ def draw_stage(
 ) -> None:
     """All that the stage recorded."""
     picture = trained.folders[lane] / "plots" / f"{name}.png"
-    plots.stage(picture, trained.rows(lane), f"{scenario.name}, {name.replace('_', ' ')}")
+    trained.paint(
+        plots.stage, picture, trained.rows(lane), f"{scenario.name}, {name.replace('_', ' ')}"
+    )
 
 
 def draw_ppo(
@@ -208,7 +210,8 @@ def draw_ppo(
     """Performance with its alarms, and the page of samples."""
     draw_stage(scenario, "ppo", trained, lane, outcome)
     details: Any = outcome.details
-    plots.performance(
+    trained.paint(
+        plots.performance,
         trained.folders[lane] / "plots" / "performance.png",
         trained.rows(lane),
         {alarm.kind: alarm.step for alarm in details.alarms},

@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from proxima.domains import reinforcement
 from proxima.domains.domain import Domain, Prepared
 from proxima.domains.packing.page import page
+from proxima.domains.packing.pictures import film_of
 from proxima.domains.packing.scenario import PackingScenario
 from proxima.domains.reinforcement import Rules
-from proxima.train.program import Evaluation, Recording
+from proxima.train.program import Evaluation
 
 # Samples of a small perceptron that one of a net for packings or boards costs as much as, at least.
 SAMPLE_COST = 16
@@ -39,19 +39,6 @@ def prepare(scenario: PackingScenario) -> Prepared:
     }
     built = reinforcement.compiled(scenario, env, evaluation_env, sample_cost=SAMPLE_COST)
     return reinforcement.prepared(scenario, built, rules=Rules(baselines, score), film=film_of)
-
-
-def film_of(path: Path, env_name: str, recording: Recording) -> bool:
-    """Draw an episode and its end, where we know how."""
-    from proxima.domains.packing import pictures
-
-    if not pictures.can_draw(env_name, recording.obs):
-        return False
-    pictures.film(path, env_name, recording.obs, recording.actions)
-    if (path.parent / "plots").is_dir():
-        end = path.parent / "plots" / "episode.png"
-        pictures.end(end, env_name, recording.obs, recording.actions)
-    return True
 
 
 DOMAIN = Domain(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from proxima.report.gif import write_gif
 from proxima.report.style import BLUE, GREEN, GREY, INK, VERMILLION
+from proxima.train.program import Recording
 
 Arrays = Mapping[str, NDArray[Any]]
 Place = tuple[int, int]
@@ -32,6 +33,17 @@ MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))  # up, right, down, left
 def can_draw(env_name: str, obs: Any) -> bool:
     """Whether the episode is one of those drawn here."""
     return env_name in PAINTERS and isinstance(obs, dict)
+
+
+def film_of(path: Path, env_name: str, recording: Recording) -> bool:
+    """Draw an episode and its end, where we know how."""
+    if not can_draw(env_name, recording.obs):
+        return False
+    film(path, env_name, recording.obs, recording.actions)
+    if (path.parent / "plots").is_dir():
+        picture = path.parent / "plots" / "episode.png"
+        end(picture, env_name, recording.obs, recording.actions)
+    return True
 
 
 def film(path: str | Path, env_name: str, obs: Arrays, actions: NDArray[Any]) -> None:

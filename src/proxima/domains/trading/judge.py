@@ -22,7 +22,6 @@ from proxima.domains.trading.results import (
     TradingSummary,
     TradingTrial,
 )
-from proxima.report.style import save
 from proxima.run.files import read_json
 from proxima.run.results import Aggregate, Outcome, aggregate_of
 from proxima.train.program import Recording
@@ -79,9 +78,10 @@ def draw(prices: PriceRun, trained: Trained, lane: int, outcome: Outcome) -> Non
         assess.rollout_frame(bars, prices.env, targets)
         for targets in (targets_of(actions, prices.env), random)
     )
-    save(plots.actions_over_price(deterministic), folder / "actions.png")
-    save(plots.reward_plot(deterministic, by_chance), folder / "rewards.png")
-    save(plots.compare_rollouts(deterministic, by_chance), folder / "rollouts.png")
+    trained.paint(plots.draw, plots.actions_over_price, folder / "actions.png", deterministic)
+    both = deterministic, by_chance
+    trained.paint(plots.draw, plots.reward_plot, folder / "rewards.png", *both)
+    trained.paint(plots.draw, plots.compare_rollouts, folder / "rollouts.png", *both)
 
 
 def _summary(

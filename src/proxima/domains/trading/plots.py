@@ -4,7 +4,8 @@ Every function takes rollout frames (see rollouts.py) and returns a figure for `
 `style.png`. All have a bounded number of points, however many bars there are.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from proxima.report.style import (
     PURPLE,
     VERMILLION,
     WIDTH,
+    save,
     scale,
     span,
     write,
@@ -59,6 +61,11 @@ MOST_SHADED = 400  # points along the edge of a shade
 MOST_MARKS = 60  # trades that can be marked one by one
 LOGARITHMIC = 4.0  # highest over lowest value from which on equal steps are equal shares
 DWARFED = 2.5  # times the other lines' range beyond which perfect foresight leaves the picture
+
+
+def draw(make: Callable[..., Any], path: Path, *frames: "pl.DataFrame") -> None:
+    """Write the figure that one of these functions makes of rollout frames."""
+    save(make(*frames), path)
 
 
 def actions_over_price(
