@@ -27,7 +27,8 @@ demo: $(PLAIN)
 	$(BIN)/proxima experiment --scenario sine_wave --generate-data
 
 # A worker that crashes is not started again: the run then ends with that failure instead of waiting for ever.
-PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --max-worker-restart 0
+# Files are handed out in the order of tests/conftest.py, the longest first.
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 # Before a commit: lint, types, and the tests that train nothing.
 QUICK := tests/core tests/nets tests/scenario tests/train/test_atomic.py tests/train/test_convergence.py \

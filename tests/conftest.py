@@ -1,6 +1,7 @@
 """Settings for every test: strict shapes, several host devices, compiled programs kept between runs."""
 
 import os
+from pathlib import Path
 
 import jax
 import language_tiny
@@ -9,12 +10,34 @@ from programs import forget_programs
 
 from proxima.train.devices import use_compilation_cache
 
+# The files that take longest. They begin first: a long one at the end would keep one worker busy alone.
+LONGEST = (
+    "run/test_resume.py",
+    "domains/trading/test_learning.py",
+    "scenario/test_shipped.py",
+    "run/test_learning.py",
+    "run/test_signals.py",
+    "golden/test_golden.py",
+    "domains/packing/test_runs.py",
+    "test_readme.py",
+)
 QUICKLY = "jax_disable_most_optimizations"
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_num_cpu_devices", 4)
 jax.config.update("jax_cpu_enable_async_dispatch", False)  # as train/devices.py has it
 use_compilation_cache()
 jax.devices()  # starts JAX now, so that no run of a test asks for another number of devices
+
+
+def pytest_collection_modifyitems(items):
+    """Long files first, the others in their order."""
+    tests = Path(__file__).parent
+
+    def rank(item) -> int:
+        name = item.path.relative_to(tests).as_posix()
+        return LONGEST.index(name) if name in LONGEST else len(LONGEST)
+
+    items.sort(key=rank)
 
 
 @pytest.fixture(scope="module", autouse=True)
