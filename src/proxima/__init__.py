@@ -8,11 +8,8 @@ if TYPE_CHECKING:
     from proxima.core.errors import ProximaError
     from proxima.domains.trading.features import register_feature
     from proxima.run.policy import Policy, load_policy
-    from proxima.run.start import (
-        resume_experiment,
-        run_multiple_experiments,
-        run_single_experiment,
-    )
+    from proxima.run.resume import resume_experiment
+    from proxima.run.start import run_multiple_experiments, run_single_experiment
     from proxima.run.trainer import DDPGTrainer, PPOTrainer, SPOTrainer, Trainer
     from proxima.scenario import Scenario, load
 
@@ -30,7 +27,7 @@ _WHERE = {
     "load": "proxima.scenario",
     "load_policy": "proxima.run.policy",
     "register_feature": "proxima.domains.trading.features",
-    "resume_experiment": "proxima.run.start",
+    "resume_experiment": "proxima.run.resume",
     "run_multiple_experiments": "proxima.run.start",
     "run_single_experiment": "proxima.run.start",
 }

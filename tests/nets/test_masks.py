@@ -21,7 +21,7 @@ from proxima.core.spaces import (
 )
 from proxima.core.trees import pack_rows
 from proxima.core.types import View
-from proxima.domains.reinforcement import policy_function
+from proxima.domains.judging import policy_function
 from proxima.nets.actor_critic import MLPConfig, actor_critic, check_spaces
 from proxima.nets.observations import Dense
 from proxima.track.registry import export_program, load_exported, write_policy

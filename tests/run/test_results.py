@@ -15,8 +15,8 @@ from proxima.run import results
 from proxima.run.compare import compare_references
 from proxima.run.files import RunFiles, create_run, keep_rows_until, read_rows, write_json
 from proxima.run.read import load_scenario, read_info, read_summary
-from proxima.run.record import book_to_json, loop_from_json
 from proxima.run.report import write_report
+from proxima.run.restore import book_to_json, loop_from_json
 from proxima.run.results import (
     Alarm,
     Change,

@@ -27,7 +27,7 @@ from tiny import (
 
 from proxima import load, resume_experiment, run_multiple_experiments
 from proxima.build import domain_of
-from proxima.domains import reinforcement
+from proxima.domains import judging
 from proxima.run.display import silent
 from proxima.train import checkpoint
 from proxima.train.devices import wanted_devices
@@ -244,7 +244,7 @@ def test_a_process_killed_while_it_finishes(workdir, whole):
 
 
 def test_policies_that_were_written_are_not_exported_again(workdir, whole, monkeypatch):
-    three, write, written = KINDS["ppo, three trials"], reinforcement.write_policy, []
+    three, write, written = KINDS["ppo, three trials"], judging.write_policy, []
 
     def noted(exported, weights, description, directory):
         if len(written) == 2:
@@ -253,7 +253,7 @@ def test_policies_that_were_written_are_not_exported_again(workdir, whole, monke
         write(exported, weights, description, directory)
         written.append(directory.parent.name)
 
-    monkeypatch.setattr(reinforcement, "write_policy", noted)
+    monkeypatch.setattr(judging, "write_policy", noted)
     with pytest.raises(Killed):
         run_multiple_experiments(load(three.case.name, three.case.settings))
     resume_experiment(three.case.name)

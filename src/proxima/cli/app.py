@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import typer
 
 from proxima.build import DOMAINS
-from proxima.cli import data, run, show
+from proxima.cli import data, measure, run, show
 
 app = typer.Typer(
     name="proxima",
@@ -17,7 +17,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (run, show, data):
+for group in (run, measure, show, data):
     group.add_commands(app)
 for path in DOMAINS.values():
     commands = path.rpartition(".")[0] + ".commands"

@@ -43,9 +43,7 @@ class Trainable(NamedTuple):
 
     stage: Stage
     judge: Callable[[Trained], Verdict]  # writes what stages after it start from
-    export: Callable[[Trained], None] = lambda trained: (
-        None
-    )  # every lane's policy, for others to use
+    export: Callable[[Trained], None] = lambda trained: None  # policies, for others to use
     draw: Callable[[Trained, int, Outcome], None] = lambda trained, lane, outcome: None  # pictures
     # Seconds per update by part, and those of a stage that says them in every row.
     profile: Callable[[PyTree, list[Row], int], dict[str, float] | None] = (
@@ -108,9 +106,8 @@ class Prepared(NamedTuple):
         stage.steps, stage.episodes
     )
     final_metrics: Callable[[TrialResult], Mapping[str, float]] = lambda trial: {}  # to the tracker
-    artifacts: Sequence[
-        str
-    ] = ()  # files and folders of a trial that the tracker keeps besides the usual
+    # Files and folders of a trial that the tracker keeps besides the usual.
+    artifacts: Sequence[str] = ()
     close: Callable[[], None] = lambda: None
 
 
@@ -152,17 +149,14 @@ class Domain(NamedTuple):
     """A domain as the rest of the house sees it."""
 
     name: str
-    scenario: (
-        type  # a frozen dataclass: the sections that such a scenario has, over the common ones
-    )
+    scenario: type  # a frozen dataclass: the sections of such a scenario, over the common ones
     checks: Callable[[Any], Iterator[Fault]]
     prepare: Callable[[Any], Prepared]  # of a scenario
     overview: Callable[[Any], Overview]  # of a scenario
     closing: Callable[[Summary], Closing]
     page: Callable[[RunData], Page]
-    trial_page: Callable[[Any, Path, Path | None], Path] | None = (
-        None  # scenario, its directory, out
-    )
+    # A page of one trial: scenario, the trial's directory, where to write it → where it was written.
+    trial_page: Callable[[Any, Path, Path | None], Path] | None = None
     details: Details = (None, None)  # types of a trial's and a summary's
     backends: tuple[str, ...] = ()  # env.backend of scenarios that do not name their domain
     networks: Mapping[str, str] = {}  # kinds of network it offers, and where their Network is
@@ -170,9 +164,8 @@ class Domain(NamedTuple):
     env_settings: Callable[[Any], Mapping[str, Any]] | None = None
     curve: tuple[str, str] = ("", "eval/return_mean")  # stage and metric of the learning curve
     data: Data | None = None
-    film: Callable[[Path, str, Any], bool] = lambda path, env_name, recording: (
-        False
-    )  # of an episode
+    # A film of an episode: path, name of the environment, recording → whether it can be drawn.
+    film: Callable[[Path, str, Any], bool] = lambda path, env_name, recording: False
     prepare_host: Callable[[Any], None] = lambda scenario: (
         None
     )  # asks for devices before JAX starts

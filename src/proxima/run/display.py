@@ -1,12 +1,12 @@
 """What is shown of a run, and what a user's callback gets: views of a chunk, without a screen."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from proxima.train.loop import Report
-from proxima.train.stage import Stage
+from proxima.train.loop import Book, Report
+from proxima.train.stage import Schedule, Stage
 
 Callback = Callable[[dict[str, Any]], Any]  # returning False stops what is training
 
@@ -22,14 +22,17 @@ class View(NamedTuple):
 
     @property
     def fraction(self) -> float:
-        """How much of the budget is used, the larger of steps and episodes."""
-        books, schedule = self.report.progress.books, self.stage.schedule
-        used = [0.0]
-        if schedule.max_steps:
-            used.append(max(book.steps for book in books) / schedule.max_steps)
-        if schedule.max_episodes:
-            used.append(max(book.episodes for book in books) / schedule.max_episodes)
-        return min(1.0, max(used))
+        return budget_used(self.stage.schedule, self.report.progress.books)
+
+
+def budget_used(schedule: Schedule, books: Sequence[Book]) -> float:
+    """How much of the budget is used, the larger of steps and episodes."""
+    used = [0.0]
+    if schedule.max_steps:
+        used.append(max(book.steps for book in books) / schedule.max_steps)
+    if schedule.max_episodes:
+        used.append(max(book.episodes for book in books) / schedule.max_episodes)
+    return min(1.0, max(used))
 
 
 class Display(NamedTuple):

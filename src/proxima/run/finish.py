@@ -21,7 +21,7 @@ from proxima.run.clock import time_summary, timed
 from proxima.run.files import read_rows
 from proxima.run.paint import Painter
 from proxima.run.publish import finish_tracking, hand_to_tracker
-from proxima.run.record import STAGE, Ended, Run, stage_names
+from proxima.run.record import STAGE, Ended, Run, evaluated_rows, stage_names
 from proxima.run.report import write_report
 from proxima.run.results import (
     Episodes,
@@ -120,7 +120,7 @@ def _stage_result(
 ) -> StageResult:
     book, trial = ended.trained.books[lane], planned.trials[lane]
     rows = ended.trained.rows(lane)
-    evaluated = [row for row in rows if any(name.startswith("eval/") for name in row)]
+    evaluated = evaluated_rows(rows)
     return StageResult(
         stage=planned.name,
         trial=trial,

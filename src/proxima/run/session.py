@@ -1,83 +1,74 @@
-"""A run under way seen from outside: its tracker, its spans, its clock, and what is said if it ends early."""
+"""A run under way seen from outside: lock, tracker, spans and clock, and what is said if it ends early."""
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from proxima.core.seeds import trial_seeds
-from proxima.run.clock import Clock
-from proxima.run.display import Display
+from proxima.domains.domain import Domain, Prepared
+from proxima.run.clock import Clock, note
+from proxima.run.display import Callback, Display
 from proxima.run.files import RunFiles, link_latest
 from proxima.run.lock import locked
-from proxima.run.record import Notes
+from proxima.run.record import Notes, Run, stage_names
+from proxima.run.restore import furthest_step
 from proxima.run.results import RunInfo
 from proxima.run.signals import raising
 from proxima.scenario import Scenario, to_stored
 from proxima.track.connect import connect, connect_spans
-from proxima.track.telemetry import Attributes
-from proxima.track.tracker import RunIds, Status, Tracker
+from proxima.track.tracker import RunIds, Status
 
 
-class Opening(NamedTuple):
-    """What a session is opened with."""
+class Start(NamedTuple):
+    """A scenario made runnable, and how long that took."""
 
     scenario: Scenario
-    files: RunFiles
-    notes: Notes
-    display: Display
-    attributes: Attributes  # of the spans
-    saved: Callable[[], str | None]  # how far the checkpoints go, in words; None: there is none
-    stages: Sequence[str] = ()  # each trial has a tracked run per stage; none: one for the whole
-
-
-class Session(NamedTuple):
-    """An open one."""
-
-    tracker: Tracker
-    clock: Clock
+    domain: Domain
+    prepared: Prepared
+    seconds: float
 
 
 @contextmanager
-def open_session(opening: Opening) -> Iterator[Session]:
+def open_run(
+    start: Start, files: RunFiles, info: RunInfo, callback: Callback | None, display: Display
+) -> Iterator[Run]:
     """While open, the run counts as running and is this process's alone; an error is noted and passed on."""
-    with locked(opening.files.root), raising(), _session(opening) as session:
-        yield session
-
-
-@contextmanager
-def _session(opening: Opening) -> Iterator[Session]:
-    scenario, files, notes, display, attributes, _, stages = opening
-    notes.change(status="running")
-    link_latest(files, scenario.trials)
-    tracker = connect(
-        scenario.tracking,
-        scenario.name,
-        files.run_id,
-        to_stored(scenario),
-        trial_seeds(scenario.seed, scenario.trials),
-        stages=stages,
-        resume_from=_tracked_before(notes.info),
-        warn=display.say,
-    )
-    spans = connect_spans(scenario.telemetry, files.run_id, attributes, display.say)
-    status: Status = "finished"
-    try:
-        yield Session(tracker, Clock(dict(notes.info.time), spans))
-    except BaseException as error:
-        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-        # First of all: who asked us to stop may not wait for the tracker.
-        notes.change(status=status)
-        display.close()
-        _say_how_to_go_on(opening, status)
-        children = scenario.trials * max(1, len(stages))
-        outcome = tracker.finish([status] * children, status)
-        if outcome.run_id is not None:
-            notes.change(mlflow_run_id=outcome.run_id, mlflow_children=outcome.child_run_ids)
-        raise
-    finally:
-        spans.finish(status)
+    scenario, domain, prepared, seconds = start
+    stages = [name for name in stage_names(prepared) if name]
+    with locked(files.root), raising():
+        notes = Notes(files.info, info)
+        notes.change(status="running")
+        link_latest(files, scenario.trials)
+        tracker = connect(
+            scenario.tracking,
+            scenario.name,
+            files.run_id,
+            to_stored(scenario),
+            trial_seeds(scenario.seed, scenario.trials),
+            stages=stages,
+            resume_from=_tracked_before(info),
+            warn=display.say,
+        )
+        spans = connect_spans(scenario.telemetry, files.run_id, _attributes(start), display.say)
+        clock = Clock(dict(info.time), spans)
+        note(clock, "build", seconds)
+        status: Status = "finished"
+        try:
+            yield Run(scenario, domain, prepared, files, tracker, display, clock, notes, callback)
+        except BaseException as error:
+            status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            # First of all: who asked us to stop may not wait for the tracker.
+            notes.change(status=status)
+            display.close()
+            _say_how_to_go_on(start, files, display, status)
+            outcome = tracker.finish([status] * (scenario.trials * max(1, len(stages))), status)
+            if outcome.run_id is not None:
+                notes.change(mlflow_run_id=outcome.run_id, mlflow_children=outcome.child_run_ids)
+            raise
+        finally:
+            spans.finish(status)
 
 
 def _tracked_before(info: RunInfo) -> RunIds | None:
@@ -86,9 +77,22 @@ def _tracked_before(info: RunInfo) -> RunIds | None:
     return RunIds(info.mlflow_run_id, tuple(info.mlflow_children))
 
 
-def _say_how_to_go_on(opening: Opening, status: Status) -> None:
+def _attributes(start: Start) -> dict[str, str | int]:
+    """What spans say of the run."""
+    scenario = start.scenario
+    return {
+        "scenario": scenario.name,
+        "domain": scenario.domain,
+        "algorithm": start.prepared.algorithm,
+        "env": start.domain.overview(scenario).environment,
+        "trials": scenario.trials,
+        "seed": scenario.seed,
+    }
+
+
+def _say_how_to_go_on(start: Start, files: RunFiles, display: Display, status: Status) -> None:
     """What is saved of a run that ends early, and the command that goes on with it."""
-    saved, files = opening.saved(), opening.files
+    saved = furthest_step(files, start.prepared.stages)
     if status == "failed" and saved is None:
         return  # a second try would fail as the first did
     output = files.experiment.parent
@@ -96,6 +100,6 @@ def _say_how_to_go_on(opening: Opening, status: Status) -> None:
     where = f" --output {shlex.quote(str(output))}" if elsewhere else ""
     what = "Stopped." if status == "interrupted" else "The run failed."
     remedy = "To go on:" if status == "interrupted" else "To go on, once the cause is mended:"
-    opening.display.say(
+    display.say(
         f"{what} Saved at {saved or 'step 0'}. {remedy}  proxima resume {files.run_id}{where}"
     )

@@ -13,7 +13,7 @@ from tiny import budget, equal_bits, read, rows_of, run_main, tensors_of
 
 import proxima
 from proxima.cli.data import generate_for
-from proxima.domains import reinforcement
+from proxima.domains import judging
 from proxima.domains.trading import judge as trading
 from proxima.domains.trading import metrics
 from proxima.domains.trading.data import prepare_data
@@ -258,7 +258,7 @@ def test_report_rollouts_and_every_metric_are_handed_to_the_tracker(place, monke
 def test_at_the_end_learners_are_on_the_host(place, monkeypatch):
     """One trial out of arrays that lie over devices would need these to talk, and they can hang."""
     seen, layouts = {}, []
-    judge, draw, export = trading.judge, trading.draw, reinforcement.export
+    judge, draw, export = trading.judge, trading.draw, judging.export
 
     def note(what, trained):
         seen.update({(what, k): state.learner for k, state in enumerate(trained.lanes)})
@@ -278,7 +278,7 @@ def test_at_the_end_learners_are_on_the_host(place, monkeypatch):
 
     monkeypatch.setattr(trading, "judge", judging)
     monkeypatch.setattr(trading, "draw", drawing)
-    monkeypatch.setattr(reinforcement, "export", exporting)
+    monkeypatch.setattr(judging, "export", exporting)
     go("sine_wave", *FOUR, "training.max_steps=640", "output_directory=hosted")
     assert len(seen) == 4 + 4 + 4 and layouts[0].trial_devices > 1
     for name, learner in seen.items():

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from proxima.domains import reinforcement
+from proxima.domains import judging, reinforcement
 from proxima.domains.control.config import BACKENDS
 from proxima.domains.control.film import film_of
 from proxima.domains.control.page import page
@@ -30,8 +30,8 @@ DOMAIN = Domain(
     scenario=ControlScenario,
     checks=control_faults,
     prepare=prepare,
-    overview=reinforcement.overview,
-    closing=reinforcement.closing,
+    overview=judging.overview,
+    closing=judging.closing,
     page=page,
     backends=BACKENDS,
     networks={"mlp": "proxima.nets.actor_critic:NETWORK"},

@@ -10,7 +10,8 @@ from proxima.domains.control import gymnasium
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.control.own import check_kind, is_compiled, is_own, make_own, name_of
 from proxima.domains.control.scenario import ControlScenario
-from proxima.domains.reinforcement import Built, compiled, hosted
+from proxima.domains.judging import Built
+from proxima.domains.reinforcement import compiled, hosted
 
 
 def build(scenario: ControlScenario) -> Built:

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from proxima.domains import reinforcement
+from proxima.domains import judging, reinforcement
 from proxima.domains.domain import Domain, Prepared
+from proxima.domains.judging import Rules
 from proxima.domains.packing.page import page
 from proxima.domains.packing.pictures import film_of
 from proxima.domains.packing.scenario import PackingScenario
-from proxima.domains.reinforcement import Rules
 from proxima.train.program import Evaluation
 
 # Samples of a small perceptron that one of a net for packings or boards costs as much as, at least.
@@ -46,8 +46,8 @@ DOMAIN = Domain(
     scenario=PackingScenario,
     checks=lambda scenario: iter(()),
     prepare=prepare,
-    overview=reinforcement.overview,
-    closing=reinforcement.closing,
+    overview=judging.overview,
+    closing=judging.closing,
     page=page,
     backends=("jumanji",),
     networks={

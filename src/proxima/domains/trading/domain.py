@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from proxima.core.errors import ProximaError
-from proxima.domains import reinforcement
+from proxima.domains import judging, reinforcement
 from proxima.domains.domain import Added, Closing, Data, Domain, Facts, Patterns, Prepared
-from proxima.domains.reinforcement import shown
+from proxima.domains.judging import shown
 from proxima.domains.trading.market import Prepared as Prices
 from proxima.domains.trading.page import page
 from proxima.domains.trading.results import SplitResult, TradingSummary, TradingTrial
@@ -163,7 +163,7 @@ def closing(summary: Summary) -> Closing:
         score = scores.get(key)
         if score is not None and score.iqm is not None:
             beside += f" (score {score.iqm:.2f})"
-    return reinforcement.closing(summary, "Greedy log return on the test split", beside)
+    return judging.closing(summary, "Greedy log return on the test split", beside)
 
 
 DOMAIN = Domain(
@@ -171,7 +171,7 @@ DOMAIN = Domain(
     scenario=TradingScenario,
     checks=trading_faults,
     prepare=prepare,
-    overview=reinforcement.overview,
+    overview=judging.overview,
     closing=closing,
     page=page,
     details=(TradingTrial, TradingSummary),

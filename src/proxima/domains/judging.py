@@ -1,0 +1,275 @@
+"""What became of trials in environments: judged by returns beside fixed rules, exported, drawn, reported."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from proxima.build import algorithm
+from proxima.core.spaces import Fields, ObservationSpace, Space, is_discrete, zeros
+from proxima.core.types import Agent, PyTree, TrainState, View
+from proxima.domains.domain import Closing, Overview, Trained
+from proxima.report import plots
+from proxima.run.results import Aggregate, Episodes, Outcome, Summary, described
+from proxima.track.registry import Export, export_program, write_policy
+from proxima.train import checkpoint
+from proxima.train.compiled.chunk import Layout
+from proxima.train.program import Evaluation, Policy, Program, Recording
+from proxima.train.stage import Row
+
+# The closing evaluations by the name that results give them, and the policy of each.
+CLOSING_POLICIES: dict[str, Policy] = {
+    "evaluation": "greedy",
+    "sampled": "sampled",
+    "random": "random",
+}
+HOST_PARTS = ("env", "act", "learn")  # what programs over host environments time themselves
+STATES = {
+    "converged": "converged",
+    "budget": "done",
+    "nan": "NaN: stopped",
+    "alarm": "alarm: stopped",
+    "callback": "stopped",
+}
+
+Draw = Callable[[Trained, int, Outcome], None]
+Film = Callable[
+    [Path, str, Recording], bool
+]  # path, environment, episode → whether it can be drawn
+
+
+class Built(NamedTuple):
+    """A scenario's agent and its program."""
+
+    agent: Agent
+    program: Program
+    observation_space: ObservationSpace
+    action_space: Space
+    layout: Layout
+    # How the environment's own observations and actions differ from the policy's; empty: not at all.
+    space_notes: Callable[[], Mapping[str, Any]] = dict
+
+
+class Rules(NamedTuple):
+    """What a policy is compared with on its evaluation episodes."""
+
+    # Fixed rules, oracles among them: episodes → what the rule gets on those of evaluation.
+    baselines: Mapping[str, Callable[[int], Evaluation]] = {}
+    # Every trial's scores in the problem's own terms, (trials,), from its evaluation and the baselines'.
+    score: Callable[[Evaluation, Mapping[str, Evaluation]], Mapping[str, Any]] = (
+        lambda evaluation, baselines: {}
+    )
+
+
+def judge_lanes(
+    built: Built,
+    lanes: list[PyTree],
+    episodes: int,
+    rules: Rules,
+    baselines: Mapping[str, Evaluation],
+) -> list[Outcome]:
+    """Every lane's greedy, sampled and random policy on the same fixed episodes, beside the baselines."""
+    states = built.program.place(checkpoint.stack_trials(lanes))
+    played = _play_closing(built.program, states.learner, episodes)
+    means = {name: float(evaluation.returns.mean()) for name, evaluation in baselines.items()}
+    scores = rules.score(played["evaluation"], baselines)
+    outcomes = []
+    for lane in range(len(lanes)):
+        closing = _described(played, lane)
+        outcome = Outcome(
+            **closing,
+            baselines={"random": closing["random"].return_mean, **means},
+            # A score may not exist: of paths through mazes, when no maze was solved.
+            scores={
+                name: float(values[lane]) if np.isfinite(values[lane]) else None
+                for name, values in scores.items()
+            },
+        )
+        outcomes.append(outcome)
+    return outcomes
+
+
+def measure(program: Program, state: TrainState, episodes: int) -> dict[str, Episodes]:
+    """One trial's greedy, sampled and random policy on the fixed evaluation episodes."""
+    learners = jax.tree.map(lambda leaf: jax.numpy.asarray(leaf)[None], state.learner)
+    return _described(_play_closing(program, learners, episodes), 0)
+
+
+def _play_closing(program: Program, learners: PyTree, episodes: int) -> dict[str, Evaluation]:
+    return {
+        name: program.examine(learners, policy, episodes)
+        for name, policy in CLOSING_POLICIES.items()
+    }
+
+
+def _described(played: Mapping[str, Evaluation], lane: int) -> dict[str, Episodes]:
+    return {
+        name: described(evaluation.returns[lane], evaluation.lengths[lane])
+        for name, evaluation in played.items()
+    }
+
+
+def references(baselines: Mapping[str, Evaluation]) -> dict[str, Episodes]:
+    """What the fixed rules got, as results hold it."""
+    return _described(baselines, 0)
+
+
+def phases(
+    program: Program, states: TrainState, rows: Sequence[Row], updates: int
+) -> dict[str, float]:
+    """Seconds of the parts of an update: measured, or from what a program on the host says in every chunk."""
+    if program.profile is not None:
+        return program.profile(states)
+    env, act, learn = (sum(row[f"time/{part}"] for row in rows) / updates for part in HOST_PARTS)
+    parts = {"rollout": env + act, "env": env, "act": act, "learn": learn}
+    return parts | {"update": env + act + learn}
+
+
+def export(scenario: Any, built: Built, trained: Trained) -> None:
+    """Every trial's policy as weights and a program that needs nothing of ours; traced once for all."""
+    description = describe_policy(scenario, built)
+    made: Export | None = None
+    for lane, (state, directory) in enumerate(zip(trained.lanes, trained.trials, strict=True)):
+        if (directory / "policy").exists():  # a finish that was killed had come so far
+            continue
+        function, weights = policy_function(built.agent, state.learner)
+        if made is None:
+            made = export_program(function, weights, zeros(built.observation_space))
+        write_policy(made, weights, description | {"trial": lane}, directory / "policy")
+
+
+def policy_function(
+    agent: Agent, learner: PyTree
+) -> tuple[Callable[[dict[str, Any], Any], Any], dict[str, Any]]:
+    """The greedy policy as f(weights by name, observations) → actions, and the weights."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(agent.policy(learner))
+    names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in leaves]
+
+    def act(weights: dict[str, Any], observations: Any) -> Any:
+        policy = jax.tree.unflatten(structure, [weights[name] for name in names])
+        return agent.exploit(policy, View(observations))
+
+    return act, {name: leaf for name, (_, leaf) in zip(names, leaves, strict=True)}
+
+
+def describe_policy(scenario: Any, built: Built) -> dict[str, Any]:
+    """What policy.json says of an exported policy besides its weights."""
+    notes = built.space_notes()
+    return ({"translation": dict(notes)} if notes else {}) | {
+        "scenario": scenario.name,
+        "algorithm": scenario.algorithm.name,
+        "env": scenario.env.name,
+        "observation_space": _described_space(built.observation_space),
+        "action_space": _described_space(built.action_space),
+        "network": {"kind": scenario.network.kind},
+        # An algorithm of the user's own may have no such setting.
+        "normalize_observations": asdict(scenario.algorithm).get("normalize_observations", False),
+    }
+
+
+def _described_space(space: ObservationSpace | Space) -> dict[str, Any]:
+    if isinstance(space, Fields):
+        return {name: part._asdict() for name, part in space.items()}
+    return space._asdict()
+
+
+def draw_learning(scenario: Any, trained: Trained, lane: int) -> None:
+    """How a trial learnt: its returns, and what its algorithm wants to be drawn."""
+    trained.paint(
+        plots.learning_curve,
+        trained.trials[lane] / "plots" / "learning_curve.png",
+        trained.rows(lane),
+        panels=[tuple(panel) for panel in algorithm(scenario.algorithm.name).panels],
+        target=scenario.convergence.target_reward,
+    )
+
+
+def draw_episodes(
+    scenario: Any, built: Built, film: Film, trained: Trained, lane: int, outcome: Outcome
+) -> None:
+    """What a trial earns and does, and a film of the first one's first episode."""
+    folder = trained.trials[lane] / "plots"
+    recording = built.program.record(trained.lanes[lane].learner)
+    closing = (outcome.evaluation, outcome.sampled, outcome.random)
+    trained.paint(plots.reward_plot, folder / "rewards.png", *closing)
+    trained.paint(
+        plots.action_plot,
+        folder / "actions.png",
+        recording.actions,
+        recording.rewards,
+        "discrete" if is_discrete(built.action_space) else "continuous",
+    )
+    if scenario.evaluation.film and lane == 0:
+        trained.paint(film, trained.trials[lane] / "film.gif", scenario.env.name, recording)
+
+
+def overview(scenario: Any) -> Overview:
+    """A scenario in a line of the list."""
+    steps, target = scenario.training.max_steps, scenario.convergence.target_reward
+    return Overview(
+        scenario.algorithm.name,
+        f"{scenario.env.name} ({scenario.env.backend})",
+        f"{steps:,}" if steps else "–",
+        f"{target:g}" if target is not None else "–",
+    )
+
+
+def shown(value: float | None) -> str:
+    """A return with as many digits as its size asks for: 493.6, but 0.0312."""
+    if value is None:
+        return "–"
+    return f"{value:.1f}" if abs(value) >= 10 or value == 0 else f"{value:.3g}"
+
+
+def closing(summary: Summary, what: str = "Greedy return", beside: str = "") -> Closing:
+    """The trials in a table, and the interval over them beside the random policy and fixed rules."""
+    rows = [
+        (
+            str(trial.trial),
+            f"{trial.environment_steps:,}",
+            f"{trial.episodes:,}",
+            _spread(trial.evaluation),
+            _spread(trial.sampled),
+            f"solved at {trial.converged_at_step:,}"
+            if trial.converged and trial.converged_at_step is not None
+            else STATES[trial.stopped],
+        )
+        for trial in summary.trials
+    ]
+    return Closing(
+        title=f"{summary.scenario} · {summary.algorithm}",
+        columns=("trial", "steps", "episodes", "greedy", "sampled", "state"),
+        rows=rows,
+        lines=_closing_lines(summary, what, beside),
+    )
+
+
+def _spread(episodes: Episodes | None) -> str:
+    if episodes is None:
+        return "–"
+    return f"{shown(episodes.return_mean)} ± {shown(episodes.return_std)}"
+
+
+def _with_interval(aggregate: Aggregate) -> str:
+    interval = f"  (95 % interval {shown(aggregate.low)} … {shown(aggregate.high)})"
+    return shown(aggregate.iqm) + ("" if aggregate.low is None else interval)
+
+
+def _closing_lines(summary: Summary, what: str, beside: str) -> list[str]:
+    aggregate = summary.aggregate
+    if aggregate is None or aggregate.iqm is None:
+        return ["No trial ended with a usable policy."]
+    line = f"{what}, interquartile mean of {aggregate.n} trial(s): {_with_interval(aggregate)}"
+    line += f"; random policy {shown(summary.baselines['random'].iqm)}"
+    for name in summary.references:
+        line += f"; {name.replace('_', ' ')} {shown(summary.baselines[name].iqm)}"
+    if summary.target_reward is not None:
+        line += f"; target {summary.target_reward:g}"
+    return [line + beside] + [
+        f"{name.replace('_', ' ')}: {_with_interval(score)}"
+        for name, score in summary.scores.items()
+        if score.iqm is not None
+    ]
