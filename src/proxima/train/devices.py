@@ -33,7 +33,8 @@ def use_compilation_cache() -> None:
     if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
         root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         jax.config.update("jax_compilation_cache_dir", str(Path(root) / "proxima" / "xla"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    # Small programs too: a run has dozens, and compiling them again is a sixth of a second start.
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 def wanted_devices(trials: int, cores: int) -> int:
