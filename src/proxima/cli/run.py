@@ -149,7 +149,7 @@ def profile(
 ) -> None:
     """Measure where a scenario's time goes: environments, acting or search, learning."""
     from proxima.cli.console import write
-    from proxima.run.profile import profile_scenario
+    from proxima.run.evaluate import profile_scenario
     from proxima.scenario import load
     from proxima.terminal import plain_console
 

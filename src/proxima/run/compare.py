@@ -1,5 +1,6 @@
 """Comparing runs: intervals side by side, paired differences, one plot."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from proxima.core.errors import ProximaError
 from proxima.report import comparison, plots
 from proxima.run.files import RunFiles, find_run, read_rows
 from proxima.run.read import load_scenario, read_summary
+from proxima.run.results import TrialResult
 
 
 def compare_references(
@@ -17,7 +19,7 @@ def compare_references(
     """Rows of the comparison and the paired differences between neighbours; draws the plot."""
     directories = [find_run(reference, output_directory) for reference in references]
     runs = [_load_run(files) for files in directories]
-    if len(runs) > 1 and len({run.name for run in runs}) < len(runs):
+    if len({run.name for run in runs}) < len(runs):
         runs = [
             run._replace(name=f"{run.name} {files.run_id}")
             for run, files in zip(runs, directories, strict=True)
@@ -36,22 +38,26 @@ def _load_run(files: RunFiles) -> comparison.Run:
         raise ProximaError(
             f"{files.root}: no stage of it was evaluated in episodes: nothing to compare"
         )
-    stage, metric = domain_of(load_scenario(files)).curve
-    curves = [
-        plots.series(read_rows(files.trial(trial.trial) / stage / "metrics.jsonl"), metric)
-        for trial in summary.trials
-    ]
+    curves = read_curves(files, domain_of(load_scenario(files)).curve, summary.trials)
     return comparison.Run(summary.scenario, curves, summary.trials)
+
+
+def read_curves(
+    files: RunFiles, curve: tuple[str, str], trials: Sequence[TrialResult]
+) -> list[comparison.Curve]:
+    """The learning curve of every trial: a metric of a stage, as its domain names them."""
+    stage, metric = curve
+    paths = [files.trial(trial.trial) / stage / "metrics.jsonl" for trial in trials]
+    return [plots.series(read_rows(path), metric) for path in paths]
 
 
 def _improvement(first: comparison.Run, second: comparison.Run) -> dict[str, Any]:
     try:
-        found = comparison.improvement(first, second)
+        difference = comparison.improvement(first, second)
     except ProximaError as error:
         return {"first": first.name, "second": second.name, "text": str(error)}
     text = (
-        f"{first.name} − {second.name}: {found['difference']:+.1f}"
-        f" [{found['difference_low']:+.1f}, {found['difference_high']:+.1f}] per episode;"
-        f" better on {found['probability']:.0%} of paired episodes"
+        "{first} − {second}: {difference:+.1f} [{difference_low:+.1f}, {difference_high:+.1f}] per "
+        "episode; better on {probability:.0%} of paired episodes"
     )
-    return found | {"text": text}
+    return difference | {"text": text.format(**difference)}

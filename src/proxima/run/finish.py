@@ -14,22 +14,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from proxima.domains.domain import Planned, Trainable, Trained, Verdict
-from proxima.report import comparison, plots
+from proxima.report import comparison
 from proxima.report.chosen import chosen_trials
 from proxima.run import results
 from proxima.run.clock import time_summary, timed
-from proxima.run.files import read_rows
+from proxima.run.compare import read_curves
 from proxima.run.paint import Painter
 from proxima.run.publish import finish_tracking, hand_to_tracker
 from proxima.run.record import STAGE, Ended, Run, stage_names
 from proxima.run.report import write_report
-from proxima.run.results import (
-    Episodes,
-    Outcome,
-    Registered,
-    StageResult,
-    Summary,
-)
+from proxima.run.results import Episodes, Outcome, Registered, StageResult, Summary
 from proxima.run.summarize import summarize, trial_result
 from proxima.track.tracker import RunIds, TrackingOutcome
 from proxima.train.memory import MEGABYTE, peak_bytes
@@ -60,10 +54,9 @@ def read_stage(run: Run, planned: Planned) -> Finished:
 
 def finish_stage(run: Run, planned: Planned, trainable: Trainable, ended: Ended) -> Finished:
     """Judge the stage's lanes, export their policies, draw a chosen few."""
-    trained = ended.trained
     phases = _phases(run, trainable, ended)
     with timed(run.clock, "finish"):
-        verdict = _judge_and_draw(run, trainable, trained)
+        verdict = _judge_and_draw(run, trainable, ended.trained)
         finished = [
             _stage_result(run, planned, ended, lane, outcome, phases)
             for lane, outcome in enumerate(verdict.outcomes)
@@ -77,22 +70,15 @@ def _judge_and_draw(run: Run, trainable: Trainable, trained: Trained) -> Verdict
     """What the lanes are worth; pictures of some are drawn while the policies of all are exported."""
     with Painter(beside=len(trained.lanes) >= MANY_LANES) as paint:
         run.display.working("judging", 0, 1)
-        verdict = trainable.judge(trained)
-        painted = trained._replace(paint=paint)
-        for lane in _chosen(run, verdict.outcomes):
-            trainable.draw(painted, lane, verdict.outcomes[lane])
+        outcomes = (verdict := trainable.judge(trained)).outcomes
+        means = [None if o.evaluation is None else o.evaluation.return_mean for o in outcomes]
+        draws_all = run.scenario.plots == "all"
+        for lane in range(len(outcomes)) if draws_all else chosen_trials(means):
+            trainable.draw(trained._replace(paint=paint), lane, outcomes[lane])
         run.display.working("exporting policies", 0, 1)
         trainable.export(trained)
         paint.finish(partial(run.display.working, "drawing"))
     return verdict
-
-
-def _chosen(run: Run, outcomes: Sequence[Outcome]) -> list[int]:
-    """The lanes whose pictures are drawn: all on request, else first, median, best and worst."""
-    if run.scenario.plots == "all":
-        return list(range(len(outcomes)))
-    means = [None if o.evaluation is None else o.evaluation.return_mean for o in outcomes]
-    return chosen_trials(means)
 
 
 def _phases(run: Run, trainable: Trainable, ended: Ended) -> dict[str, float] | None:
@@ -120,7 +106,7 @@ def _stage_result(
 ) -> StageResult:
     book, trial = ended.trained.books[lane], planned.trials[lane]
     rows = ended.trained.rows(lane)
-    evaluated = [row for row in rows if any(name.startswith("eval/") for name in row)]
+    figures = [figures for row in rows if (figures := _figures(row))] or [{}]
     return StageResult(
         stage=planned.name,
         trial=trial,
@@ -137,17 +123,16 @@ def _stage_result(
         training_seconds=ended.training_seconds,
         evaluate_seconds=sum(row.get("time/evaluate", 0.0) for row in rows),
         phases=phases,
-        first=_figures(evaluated[0]) if evaluated else {},
-        last=_figures(evaluated[-1]) if evaluated else {},
+        first=figures[0],
+        last=figures[-1],
         outcome=outcome,
     )
 
 
 def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The held-out figures of a row, without their area."""
-    return {
-        name.removeprefix("eval/"): value for name, value in row.items() if name.startswith("eval/")
-    }
+    """The held-out figures of a row, without their area; none where nothing was evaluated."""
+    prefix = "eval/"
+    return {name[len(prefix) :]: row[name] for name in row if name.startswith(prefix)}
 
 
 def finish_run(
@@ -193,24 +178,19 @@ def draw_all(run: Run, summary: Summary) -> None:
     judged = [trial for trial in summary.trials if trial.evaluation is not None]
     if not judged:
         return
-    stage, metric = run.domain.curve
-    curves = [
-        plots.series(read_rows(run.folder(stage, trial.trial) / "metrics.jsonl"), metric)
-        for trial in summary.trials
-    ]
-    title, random = summary.scenario, judged[0].random
+    folder, title, random = run.files.plots, summary.scenario, judged[0].random
+    curves = read_curves(run.files, run.domain.curve, summary.trials)
     comparison.learning_curves(
-        run.files.plots / "learning_curves.png", curves, title=title, target=summary.target_reward
+        folder / "learning_curves.png", curves, title=title, target=summary.target_reward
     )
     comparison.final_returns(
-        run.files.plots / "final_returns.png",
+        folder / "final_returns.png",
         [f"trial {trial.trial}" for trial in judged],
         [_returns(trial.evaluation) for trial in judged],
         random=None if random is None else _returns(random),
         title=title,
     )
-    rows = comparison.trial_rows(judged)
-    comparison.trials_table(run.files.plots / "trials.png", rows, title=title)
+    comparison.trials_table(folder / "trials.png", comparison.trial_rows(judged), title=title)
 
 
 def _returns(episodes: Episodes | None) -> list[float]:

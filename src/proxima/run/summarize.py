@@ -2,10 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from proxima.run.clock import time_summary
 from proxima.run.files import read_rows
@@ -15,6 +12,7 @@ from proxima.run.results import (
     Aggregate,
     Change,
     Episodes,
+    Number,
     Outcome,
     StageResult,
     Summary,
@@ -26,71 +24,52 @@ from proxima.train.memory import MEGABYTE, peak_bytes
 
 def trial_result(run: Run, trial: int, stages: Mapping[str, list[StageResult]]) -> TrialResult:
     """What a trial is worth is what its last stage says."""
-    mine = {name: each for name, of_all in stages.items() for each in of_all if each.trial == trial}
-    last = list(mine.values())[-1]
-    outcome, seconds = last.outcome, sum(each.training_seconds for each in mine.values())
-    steps = run.prepared.counts(last, read_rows(_metrics(run, last)))
-    light = {
-        name or "train": dataclasses.replace(
-            each, outcome=Outcome(details=None if each is last else each.outcome.details)
-        )
-        for name, each in mine.items()
-    }
+    own = [stage for of_all in stages.values() for stage in of_all if stage.trial == trial]
+    last = own[-1]
+    metrics = read_rows(run.folder(last.stage, trial) / "metrics.jsonl")
+    steps, episodes = run.prepared.counts(last, metrics)
+    details = [stage.outcome.details for stage in own[:-1]] + [None]  # the last's are the trial's
+    same = ("seed", "updates", "converged", "converged_at_step", "stopped", "nan_at_step", "phases")
     return TrialResult(
         scenario=run.scenario.name,
         domain=run.scenario.domain,
         algorithm=run.prepared.algorithm,
         run_id=run.files.run_id,
         trial=trial,
-        seed=last.seed,
-        environment_steps=steps.steps,
-        updates=last.updates,
-        episodes=steps.episodes,
-        compile_seconds=sum(each.compile_seconds for each in mine.values()),
-        training_seconds=seconds,
-        steps_per_second=steps.steps / max(last.training_seconds, 1e-9),
-        converged=last.converged,
-        converged_at_step=last.converged_at_step,
-        stopped=last.stopped,
-        nan_at_step=last.nan_at_step,
+        environment_steps=steps,
+        episodes=episodes,
+        compile_seconds=sum(stage.compile_seconds for stage in own),
+        training_seconds=sum(stage.training_seconds for stage in own),
+        steps_per_second=steps / max(last.training_seconds, 1e-9),
         best_return=last.best,
-        phases=last.phases,
-        evaluation=outcome.evaluation,
-        sampled=outcome.sampled,
-        random=outcome.random,
-        reference=outcome.reference,
-        baselines=outcome.baselines,
-        scores=outcome.scores,
-        details=outcome.details,
-        stages=light,
+        stages={
+            stage.stage or "train": dataclasses.replace(stage, outcome=Outcome(details=kept))
+            for stage, kept in zip(own, details, strict=True)
+        },
         time=time_summary(run.clock),
+        **{name: last[name] for name in same},
+        **vars(last.outcome),
     )
-
-
-def _metrics(run: Run, stage: StageResult) -> Path:
-    return run.folder(stage.stage, stage.trial) / "metrics.jsonl"
 
 
 def summarize(run: Run, trials: Sequence[TrialResult], verdicts: Sequence[Any]) -> Summary:
     """The trials, and the intervals over them."""
     added = run.prepared.summarize(trials, verdicts)
     references = run.prepared.references()
-    names = dict.fromkeys(name for trial in trials for name in trial.baselines)
-    baselines = {
-        name: over_trials([trial.baselines.get(name) for trial in trials], trials) for name in names
-    }
-    baselines |= {name: aggregate_of([each.return_mean]) for name, each in references.items()}
+    baselines = _over_trials("baselines", trials)
+    baselines |= {name: aggregate_of([rule.return_mean]) for name, rule in references.items()}
+    files = run.files
     paths = {
-        "run": str(run.files.root),
-        "plots": str(run.files.plots),
-        "summary": str(run.files.summary),
-        "report": str(run.files.root / REPORT),
+        "run": files.root,
+        "plots": files.plots,
+        "summary": files.summary,
+        "report": files.root / REPORT,
     }
     return Summary(
         scenario=run.scenario.name,
         domain=run.scenario.domain,
         algorithm=trials[0].algorithm,
-        run_id=run.files.run_id,
+        run_id=files.run_id,
         metric=added.metric,
         target_reward=added.target,
         converged=sum(trial.converged for trial in trials),
@@ -100,26 +79,28 @@ def summarize(run: Run, trials: Sequence[TrialResult], verdicts: Sequence[Any]) 
         sampled=_of_episodes(trials, "sampled"),
         baselines=baselines,
         references=references,
-        scores={
-            name: over_trials([trial.scores.get(name) for trial in trials], trials)
-            for name in trials[0].scores
-        },
+        scores=_over_trials("scores", trials),
         figures=_changes(run, trials),
         alarms=added.alarms,
         details=added.details,
-        paths=paths | dict(added.paths),
+        paths={name: str(path) for name, path in paths.items()} | dict(added.paths),
         time=time_summary(run.clock),
         memory_peak_mb=peak_bytes() / MEGABYTE,
     )
 
 
-def over_trials(values: Sequence[float | None], trials: Sequence[TrialResult]) -> Aggregate:
+def _aggregate(values: Sequence[Number], of: Sequence[TrialResult | StageResult]) -> Aggregate:
     """A figure over trials; those that broke down count as failed."""
-    usable = [
-        np.nan if value is None or trial.stopped == "nan" else value
-        for value, trial in zip(values, trials, strict=True)
-    ]
-    return aggregate_of(usable)
+    pairs = zip(values, of, strict=True)
+    return aggregate_of([None if result.stopped == "nan" else value for value, result in pairs])
+
+
+def _over_trials(field: str, trials: Sequence[TrialResult]) -> dict[str, Aggregate]:
+    """Every figure of a field of the trials, over the trials."""
+    names = dict.fromkeys(name for trial in trials for name in trial[field])
+    return {
+        name: _aggregate([trial[field].get(name) for trial in trials], trials) for name in names
+    }
 
 
 def _of_episodes(trials: Sequence[TrialResult], policy: str) -> Aggregate | None:
@@ -127,7 +108,7 @@ def _of_episodes(trials: Sequence[TrialResult], policy: str) -> Aggregate | None
     episodes: list[Episodes | None] = [trial[policy] for trial in trials]
     if not any(episodes):
         return None
-    return over_trials([None if e is None else e.return_mean for e in episodes], trials)
+    return _aggregate([None if e is None else e.return_mean for e in episodes], trials)
 
 
 def _changes(run: Run, trials: Sequence[TrialResult]) -> dict[str, Change]:
@@ -135,11 +116,9 @@ def _changes(run: Run, trials: Sequence[TrialResult]) -> dict[str, Change]:
     changes = {}
     for stage in (name or "train" for name in stage_names(run.prepared)):
         reached = [trial.stages[stage] for trial in trials if stage in trial.stages]
-        names = dict.fromkeys(name for each in reached for name in each.last)
-        for name in names:
+        for name in dict.fromkeys(name for result in reached for name in result.last):
             if not name.endswith("_error"):
-                ends = [None if each.stopped == "nan" else each.last.get(name) for each in reached]
-                before = aggregate_of([each.first.get(name) for each in reached])
-                change = Change(before=before, after=aggregate_of(ends))
-                changes[f"{stage}/{name}"] = change
+                before = aggregate_of([result.first.get(name) for result in reached])
+                after = _aggregate([result.last.get(name) for result in reached], reached)
+                changes[f"{stage}/{name}"] = Change(before=before, after=after)
     return changes
