@@ -28,8 +28,7 @@ def report_reference(
 
 def write_report(files: RunFiles, out: Path | None = None) -> Path:
     """Write the page of a run, whole or not at all: report.html in its directory, or `out`."""
-    run = read_run(files)
-    path = files.root / NAME if out is None else out
+    run, path = read_run(files), out or files.root / NAME
     page = domain_of(load_scenario(files)).page(run)
     html.write_page(path, report(run, page), "report")
     return path
