@@ -58,7 +58,7 @@ def compare(
     """Compare runs: intervals side by side, paired differences, one plot."""
     from rich.table import Table
 
-    from proxima.run.compare import compare_references
+    from proxima.run.report import compare_references
 
     rows, improvements = compare_references(runs, plot, output)
     if json:

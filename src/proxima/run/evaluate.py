@@ -12,6 +12,7 @@ import numpy as np
 from proxima.build import algorithm, domain_of
 from proxima.core.errors import ProximaError
 from proxima.domains.domain import Trainable
+from proxima.files import explaining
 from proxima.run.files import find_run
 from proxima.run.read import load_scenario, make_run_importable
 from proxima.run.results import to_json
@@ -55,10 +56,8 @@ def evaluate_reference(
 
 
 def _film(path: Path, scenario: Any, recording: Any) -> None:
-    try:
+    with explaining(f"--film {path}"):
         drawn = domain_of(scenario).film(path, scenario.env.name, recording)
-    except OSError as error:
-        raise ProximaError(f"--film {path}: cannot write there ({error.strerror})") from error
     if not drawn:
         raise ProximaError(f"--film: there is no drawing of {scenario.env.name}")
 

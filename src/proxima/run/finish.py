@@ -18,11 +18,10 @@ from proxima.report import comparison
 from proxima.report.chosen import chosen_trials
 from proxima.run import results
 from proxima.run.clock import time_summary, timed
-from proxima.run.compare import read_curves
 from proxima.run.paint import Painter
 from proxima.run.publish import finish_tracking, hand_to_tracker
 from proxima.run.record import STAGE, Ended, Run, stage_names
-from proxima.run.report import write_report
+from proxima.run.report import read_curves, write_report
 from proxima.run.results import Episodes, Outcome, Registered, StageResult, Summary
 from proxima.run.summarize import summarize, trial_result
 from proxima.track.tracker import RunIds, TrackingOutcome

@@ -69,8 +69,7 @@ class Policy:
         if "fields" in kind:
             name, kind = next(iter(kind["fields"].items()))
             observations = observations[name]
-        shape: tuple[int, ...] = tuple(kind["shape"])
-        return np.shape(observations) == shape
+        return bool(np.shape(observations) == tuple(kind["shape"]))
 
     def __repr__(self) -> str:
         kind = self.about["observation"]
