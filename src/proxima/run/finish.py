@@ -69,7 +69,8 @@ def _judge_and_draw(run: Run, trainable: Trainable, trained: Trained) -> Verdict
     """What the lanes are worth; pictures of some are drawn while the policies of all are exported."""
     with Painter(beside=len(trained.lanes) >= MANY_LANES) as paint:
         run.display.working("judging", 0, 1)
-        outcomes = (verdict := trainable.judge(trained)).outcomes
+        verdict = trainable.judge(trained)
+        outcomes = verdict.outcomes
         means = [None if o.evaluation is None else o.evaluation.return_mean for o in outcomes]
         draws_all = run.scenario.plots == "all"
         for lane in range(len(outcomes)) if draws_all else chosen_trials(means):
