@@ -1,5 +1,6 @@
 """One trainer for every policy: a scenario in; trained, evaluated and compared agents out."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from proxima.domains.trading.registration import register_with_gymnasium
@@ -16,20 +17,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Loaded on first use, so that `proxima --help` need not wait for JAX.
-_WHERE = {
-    "DDPGTrainer": "proxima.run.trainer",
-    "PPOTrainer": "proxima.run.trainer",
-    "Policy": "proxima.run.policy",
-    "ProximaError": "proxima.core.errors",
-    "SPOTrainer": "proxima.run.trainer",
-    "Scenario": "proxima.scenario",
-    "Trainer": "proxima.run.trainer",
-    "load": "proxima.scenario",
-    "load_policy": "proxima.run.policy",
-    "register_feature": "proxima.domains.trading.features",
-    "resume_experiment": "proxima.run.resume",
-    "run_multiple_experiments": "proxima.run.start",
-    "run_single_experiment": "proxima.run.start",
+_NAMES = {
+    "proxima.core.errors": ("ProximaError",),
+    "proxima.domains.trading.features": ("register_feature",),
+    "proxima.run.policy": ("Policy", "load_policy"),
+    "proxima.run.resume": ("resume_experiment",),
+    "proxima.run.start": ("run_multiple_experiments", "run_single_experiment"),
+    "proxima.run.trainer": ("DDPGTrainer", "PPOTrainer", "SPOTrainer", "Trainer"),
+    "proxima.scenario": ("Scenario", "load"),
 }
 
 __all__ = [
@@ -50,11 +45,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    import importlib
-
-    if name not in _WHERE:
-        raise AttributeError(f"module 'proxima' has no attribute {name!r}")
-    return getattr(importlib.import_module(_WHERE[name]), name)
+    for module, names in _NAMES.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'proxima' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -25,8 +25,8 @@ def replacing(path: Path, what: str = "") -> Iterator[Path]:
 
 
 @contextmanager
-def explaining(path: Path, what: str = "") -> Iterator[None]:
-    """Puts it into words if the path cannot be written."""
+def explaining(path: Path | str, what: str = "") -> Iterator[None]:
+    """Puts it into words if the path, or the option that names it, cannot be written."""
     try:
         yield
     except OSError as failure:

@@ -13,7 +13,7 @@ import select
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import IO, Any, NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -21,15 +21,10 @@ from rich.text import Text
 
 # What a pipe takes at once if it takes anything.
 PIECE = getattr(select, "PIPE_BUF", 512)
-PATIENCE = (
-    100  # milliseconds for a reader that has kept up so far: a terminal may be busy for a moment
-)
-PLAIN: dict[str, Any] = {  # names are no markup
-    "markup": False,
-    "emoji": False,
-    "highlight": False,
-    "force_jupyter": False,
-}
+# Milliseconds for a reader that has kept up so far: a terminal may be busy for a moment.
+PATIENCE = 100
+# Names are no markup.
+PLAIN: dict[str, Any] = dict.fromkeys(("markup", "emoji", "highlight", "force_jupyter"), False)
 
 
 class Output(io.TextIOBase):
@@ -74,7 +69,9 @@ class Output(io.TextIOBase):
         for start in range(0, len(content), PIECE):
             if not self.waits and not self._takes_more(descriptor):
                 return
-            _write_all(descriptor, content[start : start + PIECE])
+            piece = content[start : start + PIECE]
+            while piece:
+                piece = piece[os.write(descriptor, piece) :]
 
     def _takes_more(self, descriptor: int) -> bool:
         if sys.platform == "win32":  # cannot be asked
@@ -95,11 +92,6 @@ def _descriptor(stream: TextIO) -> int | None:
         return None
 
 
-def _write_all(descriptor: int, content: bytes) -> None:
-    while content:
-        content = content[os.write(descriptor, content) :]
-
-
 def plain_console(stderr: bool = False) -> Console:
     """Prints text as it is, without reading markup into it."""
     return Console(stderr=stderr, **PLAIN)
@@ -107,11 +99,8 @@ def plain_console(stderr: bool = False) -> Console:
 
 def run_console(stderr: bool = False) -> Console:
     """For the results of a run, which has succeeded whether or not anybody reads them."""
-    return Console(file=_text(Output(sys.stderr if stderr else sys.stdout, waits=True)), **PLAIN)
-
-
-def _text(output: Output) -> IO[str]:
-    return output  # type: ignore[return-value]
+    output: Any = Output(sys.stderr if stderr else sys.stdout, waits=True)
+    return Console(file=output, **PLAIN)
 
 
 class Progress(NamedTuple):
@@ -135,10 +124,10 @@ class Screen(NamedTuple):
 def open_screen(console: Console, waiting: str) -> Screen:
     """The screen of a console; `waiting` is shown until there is progress."""
     file: Any = console.file
-    output = Output(file.stream if isinstance(file, Output) else file, waits=False)
+    output: Any = Output(file.stream if isinstance(file, Output) else file, waits=False)
     if in_notebook():
         return _notebook(output)
-    own = Console(file=_text(output), force_terminal=console.is_terminal, **PLAIN)
+    own = Console(file=output, force_terminal=console.is_terminal, **PLAIN)
     return _terminal(own, waiting) if console.is_terminal else _log(own)
 
 

@@ -6,6 +6,7 @@ cannot be shared by aliases, which keeps a file as large as it looks.
 
 import io
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,13 +30,12 @@ def read_yaml(text: str, source: str) -> Any:
         raise ProximaError(f"{source}: is nested too deeply for a scenario") from failure
     except ReaderError as failure:
         line = text.count("\n", 0, failure.position) + 1
-        told = f"line {line}: the character {failure.character:#x} is not allowed in YAML"
-        raise ProximaError(f"{source}: {told}") from failure
+        problem = f"the character {failure.character:#x} is not allowed in YAML"
+        raise ProximaError(f"{source}: line {line}: {problem}") from failure
     except MarkedYAMLError as failure:
         remedy = "; indent with spaces, not tabs" if "'\\t'" in failure.problem else ""
-        line = failure.problem_mark.line + 1
-        told = f"line {line}: not valid YAML: {failure.problem}{remedy}"
-        raise ProximaError(f"{source}: {told}") from failure
+        where = f"{source}: line {failure.problem_mark.line + 1}"
+        raise ProximaError(f"{where}: not valid YAML: {failure.problem}{remedy}") from failure
 
 
 def _whole_number(text: str) -> int:
@@ -43,16 +43,12 @@ def _whole_number(text: str) -> int:
     return int(text, 0 if has_base else 10)  # 017 is 17 in YAML 1.2
 
 
-def _number(text: str) -> float:
-    return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
-
-
 _TAGS = "tag:yaml.org,2002:"
 _SCALARS: dict[str, Callable[[str], Any]] = {
     f"{_TAGS}null": lambda text: None,
     f"{_TAGS}bool": lambda text: {"true": True, "false": False}[text.lower()],
     f"{_TAGS}int": _whole_number,
-    f"{_TAGS}float": _number,
+    f"{_TAGS}float": lambda text: float(re.sub(r"\.(inf|nan)", r"\1", text.lower())),
     # the last three are text in YAML 1.2's core rules
     **{_TAGS + name: str for name in ("str", "timestamp", "value", "merge")},
 }
@@ -70,8 +66,8 @@ def _construct(node: Node, source: str, seen: set[int]) -> Any:
             kind = tag.removeprefix(_TAGS)
             raise ProximaError(f"{where}: {shown(node.value)} is not a YAML {kind}") from failure
     if tag != _COLLECTIONS.get(type(node)):
-        told = f"the tag {tag.replace(_TAGS, '!!')} is not allowed; write plain values"
-        raise ProximaError(f"{where}: {told}")
+        name = tag.replace(_TAGS, "!!")
+        raise ProximaError(f"{where}: the tag {name} is not allowed; write plain values")
     if id(node) in seen:
         raise ProximaError(f"{where}: an alias repeats a mapping or list; write it out instead")
     seen.add(id(node))

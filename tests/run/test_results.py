@@ -12,10 +12,9 @@ from proxima import ProximaError
 from proxima.domains.language.results import LanguageTrial
 from proxima.domains.trading.results import TradingSummary, TradingTrial
 from proxima.run import results
-from proxima.run.compare import compare_references
 from proxima.run.files import RunFiles, create_run, keep_rows_until, read_rows, write_json
 from proxima.run.read import load_scenario, read_info, read_summary
-from proxima.run.report import write_report
+from proxima.run.report import compare_references, write_report
 from proxima.run.restore import book_to_json, loop_from_json
 from proxima.run.results import (
     Alarm,

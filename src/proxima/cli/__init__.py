@@ -12,9 +12,8 @@ def main() -> Any:
     from proxima.cli.app import app
 
     _open_standard_streams()
-    atexit.register(
-        gc.freeze
-    )  # or Python looks at all that JAX has left behind, which takes a second
+    # or Python looks at all that JAX has left behind, which takes a second
+    atexit.register(gc.freeze)
     try:
         app()  # leaves by itself at the end, after wrong usage (2) and after Ctrl-C (130)
     except KeyboardInterrupt:
@@ -22,7 +21,8 @@ def main() -> Any:
     except Exception as error:
         if "--debug" in sys.argv:
             raise
-        sys.exit(_explain(error))
+        _explain(error)
+        sys.exit(1)
 
 
 def _open_standard_streams() -> None:
@@ -34,17 +34,15 @@ def _open_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
 
 
-def _explain(error: Exception) -> int:
-    """Say an error in words and return the exit code."""
+def _explain(error: Exception) -> None:
+    """Say an error in words."""
     from proxima.core.errors import ProximaError
     from proxima.terminal import Output
 
-    stderr = Output(sys.stderr, waits=True)
-    if isinstance(error, ProximaError):
-        stderr.write(f"Error: {error}\n")
-        return 1
-    stderr.write(
-        f"Error: {type(error).__name__}: {error}\nThis is not a mistake of yours that we recognise; "
-        "run the command again with --debug to see where it comes from.\n"
-    )
-    return 1
+    message = str(error)
+    if not isinstance(error, ProximaError):
+        message = (
+            f"{type(error).__name__}: {error}\nThis is not a mistake of yours that we recognise; "
+            "run the command again with --debug to see where it comes from."
+        )
+    Output(sys.stderr, waits=True).write(f"Error: {message}\n")

@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from proxima.cli.options import Debug, Json, Settings, expand
+from proxima.cli.console import print_json, say, show_table
+from proxima.cli.options import Debug, Json, Settings, path_option
+from proxima.core.errors import ProximaError
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -16,8 +18,7 @@ def add_commands(app: typer.Typer) -> None:
 
 def generate_data(
     scenario: Annotated[
-        str | None,
-        typer.Option(help="A scenario, by name or file, whose data to make.", callback=expand),
+        str | None, path_option("A scenario, by name or file, whose data to make.")
     ] = None,
     pattern: Annotated[str | None, typer.Option(help="A pattern to make by itself.")] = None,
     set_: Settings = None,
@@ -29,34 +30,30 @@ def generate_data(
     debug: Debug = False,
 ) -> None:
     """Write the data that a scenario describes, or a synthetic pattern by itself."""
-    from proxima.cli.console import write
-    from proxima.core.errors import ProximaError
     from proxima.scenario import load
-    from proxima.terminal import plain_console
 
     if list_:
         _show_patterns(_patterns().describe(), json)
         return
-    if (scenario is None) == (pattern is None):
-        raise ProximaError(
-            "name what to generate: --scenario NAME, or --pattern NAME (--list shows the patterns)"
-        )
-    if scenario is not None:
+    if scenario is not None and pattern is None:
         if name is not None:
             raise ProximaError("--name: a scenario's data has the scenario's name; leave it out")
         _, path = generate_for(load(scenario, set_ or []))
+    elif pattern is not None and scenario is None:
+        path = _patterns().write(pattern, name, _read_settings(set_ or []))
     else:
-        path = _patterns().write(pattern or "", name, _read_settings(set_ or []))
+        raise ProximaError(
+            "name what to generate: --scenario NAME, or --pattern NAME (--list shows the patterns)"
+        )
     if json:
         print(json_module.dumps({"path": str(path)}))
     else:
-        write(plain_console(), f"Wrote {path}")
+        say(f"Wrote {path}")
 
 
 def generate_for(scenario: Any) -> tuple[str, Path]:
     """What was written for a scenario, in a word, and where."""
     from proxima.build import domain_of
-    from proxima.core.errors import ProximaError
 
     data = domain_of(scenario).data
     if data is None:
@@ -75,18 +72,16 @@ def _patterns() -> Any:
     return next(data.patterns for data in known if data is not None and data.patterns is not None)
 
 
-def _read_settings(settings: list[str]) -> dict[str, Any]:
+def _read_settings(settings: list[str]) -> dict[str, int | float | str]:
     """key=value pairs; a scenario's longer keys, data.rows or data.params.base, mean the same."""
-    from proxima.core.errors import ProximaError
-
-    read = {}
+    values = {}
     for text in settings:
         key, equals, value = text.partition("=")
         key = key.strip().removeprefix("data.").removeprefix("params.")
         if not equals or not key:
             raise ProximaError(f"--set: {text}: expected key=value, for example rows=500")
-        read[key] = _value(value.strip())
-    return read
+        values[key] = _value(value.strip())
+    return values
 
 
 def _value(text: str) -> int | float | str:
@@ -102,11 +97,8 @@ def _show_patterns(patterns: list[dict[str, Any]], json: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from proxima.cli.console import write
-    from proxima.terminal import plain_console
-
     if json:
-        print(json_module.dumps(patterns, indent=2))
+        print_json(patterns)
         return
     table = Table("pattern", "setting", "default", "what it is")
     for pattern in patterns:
@@ -114,9 +106,7 @@ def _show_patterns(patterns: list[dict[str, Any]], json: bool) -> None:
         for param in pattern["params"]:
             table.add_row("", param["name"], str(param["default"]), param["meaning"])
         table.add_section()
-    console = plain_console()
-    console.print(table)
-    write(
-        console,
-        "Make one:  proxima generate-data --pattern NAME --set rows=5000 --set seed=0 --set SETTING=VALUE",
+    show_table(table)
+    say(
+        "Make one:  proxima generate-data --pattern NAME --set rows=5000 --set seed=0 --set SETTING=VALUE"
     )

@@ -1,12 +1,12 @@
 """Commands that measure: evaluate a trained policy, profile a scenario."""
 
-import json as json_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from proxima.cli.options import Debug, Json, Output, Settings, expand
+from proxima.cli.console import print_json, say, show_table
+from proxima.cli.options import Debug, Json, Output, Settings, argument, path_option
 
 INNER = ("env", "act", "search")  # the parts of a rollout
 
@@ -18,81 +18,60 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def evaluate(
-    run: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN", help="An experiment, a run, a trial or a checkpoint.", callback=expand
-        ),
-    ],
+    run: Annotated[str, argument("RUN", "An experiment, a run, a trial or a checkpoint.")],
     episodes: Annotated[int, typer.Option(help="Episodes per policy.", min=1)] = 100,
-    film: Annotated[
-        Path | None, typer.Option(help="Draw a GIF of the trained policy here.", callback=expand)
-    ] = None,
+    film: Annotated[Path | None, path_option("Draw a GIF of the trained policy here.")] = None,
     output: Output = "logs",
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Measure a trained policy on the fixed evaluation episodes."""
-    from proxima.cli.console import write
     from proxima.run.evaluate import evaluate_reference
-    from proxima.terminal import plain_console
 
     result = evaluate_reference(run, episodes, film, output)
     if json:
-        print(json_module.dumps(result, indent=2))
+        print_json(result)
         return
-    console = plain_console()
-    write(console, f"{result['checkpoint']}  (step {result['step']:,})")
+    say(f"{result['checkpoint']}  (step {result['step']:,})")
     for name, label in (("evaluation", "greedy "), ("sampled", "sampled"), ("random", "random ")):
         row = result[name]
-        write(
-            console,
+        say(
             f"{label}  return {row['return_mean']:9.2f} ± {row['return_std']:.2f}"
             f"  (min {row['return_min']:.1f}, max {row['return_max']:.1f})"
             f"  length {row['length_mean']:.1f}  over {row['episodes']} episodes",
         )
     if film is not None:
-        write(console, f"Film: {film}")
+        say(f"Film: {film}")
 
 
 def profile(
-    scenario: Annotated[
-        str,
-        typer.Argument(
-            metavar="SCENARIO", help="A shipped scenario's name, or a file.", callback=expand
-        ),
-    ],
+    scenario: Annotated[str, argument("SCENARIO", "A shipped scenario's name, or a file.")],
     trials: Annotated[int | None, typer.Option(help="Independent repetitions.")] = None,
     set_: Settings = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Measure where a scenario's time goes: environments, acting or search, learning."""
-    from proxima.cli.console import write
-    from proxima.run.profile import profile_scenario
+    from proxima.run.evaluate import profile_scenario
     from proxima.scenario import load
-    from proxima.terminal import plain_console
 
     given = [] if trials is None else [f"trials={trials}"]
     loaded: Any = load(scenario, [*(set_ or []), *given])
     measured = profile_scenario(loaded)
     if json:
-        print(json_module.dumps(measured, indent=2))
+        print_json(measured)
         return
-    console, memory = plain_console(), measured["memory"]
-    write(
-        console,
+    memory = measured["memory"]
+    say(
         f"{measured['scenario']} · {measured['algorithm']}, {measured['trials']} trial(s), "
         f"{measured['steps_per_update']:,} steps per update",
     )
-    console.print(phase_table(measured))
-    write(
-        console,
+    show_table(phase_table(measured))
+    say(
         f"An evaluation of {loaded.evaluation.eval_episodes} episodes takes "
         f"{measured['evaluate']:.2f} s, compiling took {measured['compile']:.1f} s.",
     )
-    write(
-        console,
+    say(
         f"Memory: {memory['memory/rss_mb']:,.0f} MB, at most {memory['memory/peak_mb']:,.0f} MB; "
         f"arrays on devices {memory['memory/arrays_mb']:,.1f} MB.",
     )

@@ -17,10 +17,18 @@ def expand(value: Any) -> Any:
     return value if value is None else expand_home(value)
 
 
+def argument(metavar: str, help: str) -> Any:
+    """What a command is about: a name or a path."""
+    return typer.Argument(metavar=metavar, help=help, callback=expand)
+
+
+def path_option(help: str) -> Any:
+    """An option that may be a path."""
+    return typer.Option(help=help, callback=expand)
+
+
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-Output = Annotated[
-    str, typer.Option("--output", help="Directory that holds the runs.", callback=expand)
-]
+Output = Annotated[str, path_option("Directory that holds the runs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, nothing else.")]
 Settings = Annotated[
     list[str] | None,

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from proxima.cli.options import Debug, Json, Output, Settings, expand
+from proxima.cli.options import Debug, Json, Output, Settings, argument, path_option
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -17,9 +17,7 @@ def add_commands(app: typer.Typer) -> None:
 
 def experiment(
     scenario: Annotated[str | None, typer.Option(help="A shipped scenario's name.")] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="A scenario file of your own.", callback=expand)
-    ] = None,
+    config: Annotated[Path | None, path_option("A scenario file of your own.")] = None,
     trials: Annotated[int | None, typer.Option(help="Independent repetitions.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the first trial.")] = None,
     max_steps: Annotated[int | None, typer.Option(help="Environment steps per trial.")] = None,
@@ -70,12 +68,7 @@ def experiment(
 
 
 def resume(
-    run: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN", help="An experiment (its latest run) or a run id.", callback=expand
-        ),
-    ],
+    run: Annotated[str, argument("RUN", "An experiment (its latest run) or a run id.")],
     set_: Settings = None,
     output: Output = "logs",
     json: Json = False,

@@ -1,12 +1,12 @@
 """Commands that show something: scenarios, compare, report, schema, dashboard."""
 
-import json as json_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from proxima.cli.options import Debug, Json, Output, expand
+from proxima.cli.console import print_json, say, show_table
+from proxima.cli.options import Debug, Json, Output, argument, path_option
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -22,21 +22,15 @@ def scenarios(
     debug: Debug = False,
 ) -> None:
     """List the shipped scenarios, or show one."""
-    from proxima.cli.console import write
     from proxima.scenario import dump, load
-    from proxima.terminal import plain_console
 
-    console = plain_console()
     if name is None:
-        console.print(_scenario_table())
-        write(
-            console,
-            "Run one:  proxima experiment --scenario NAME     See one:  proxima scenarios NAME",
-        )
+        show_table(_scenario_table())
+        say("Run one:  proxima experiment --scenario NAME     See one:  proxima scenarios NAME")
         return
     scenario = load(name)
-    write(console, f"# {scenario.description}\n# every setting, defaults included", style="dim")
-    console.print(dump(scenario), markup=False, highlight=False, end="", soft_wrap=True)
+    say(f"# {scenario.description}\n# every setting, defaults included", style="dim")
+    say(dump(scenario).removesuffix("\n"))
 
 
 def _scenario_table() -> Any:
@@ -55,15 +49,8 @@ def _scenario_table() -> Any:
 
 
 def compare(
-    runs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN...", help="Two or more experiments or run ids.", callback=expand
-        ),
-    ],
-    plot: Annotated[
-        Path, typer.Option(help="Where to draw the comparison.", callback=expand)
-    ] = Path("comparison.png"),
+    runs: Annotated[list[str], argument("RUN...", "Two or more experiments or run ids.")],
+    plot: Annotated[Path, path_option("Where to draw the comparison.")] = Path("comparison.png"),
     output: Output = "logs",
     json: Json = False,
     debug: Debug = False,
@@ -71,63 +58,50 @@ def compare(
     """Compare runs: intervals side by side, paired differences, one plot."""
     from rich.table import Table
 
-    from proxima.cli.console import write
-    from proxima.run.compare import compare_references
-    from proxima.terminal import plain_console
+    from proxima.run.report import compare_references
 
     rows, improvements = compare_references(runs, plot, output)
     if json:
-        print(json_module.dumps({"runs": rows, "improvements": improvements}, indent=2))
+        print_json({"runs": rows, "improvements": improvements})
         return
-    console = plain_console()
     table = Table("run", "trials", "IQM", "95 % interval", "steps", "steps/s", "converged")
     for row in rows:
         table.add_row(*_cells(row))
-    console.print(table)
+    show_table(table)
     for improvement in improvements:
-        write(console, improvement["text"])
-    write(console, f"Plot: {plot}")
+        say(improvement["text"])
+    say(f"Plot: {plot}")
 
 
 def _cells(row: dict[str, Any]) -> list[Any]:
     from rich.text import Text
 
-    def number(value: Any, form: str) -> str:
-        return "–" if value is None else format(value, form)
+    def number(key: str, form: str) -> str:
+        return "–" if row[key] is None else format(row[key], form)
 
     return [
         Text(str(row["name"])),
         str(row["trials"]),
-        number(row["iqm"], ".1f"),
-        f"{number(row['low'], '.1f')} … {number(row['high'], '.1f')}",
-        number(row["steps"], ",.0f"),
-        number(row["steps/s"], ",.0f"),
+        number("iqm", ".1f"),
+        f"{number('low', '.1f')} … {number('high', '.1f')}",
+        number("steps", ",.0f"),
+        number("steps/s", ",.0f"),
         str(row["converged"]),
     ]
 
 
 def report(
-    run: Annotated[
-        str,
-        typer.Argument(
-            metavar="EXPERIMENT",
-            help="An experiment (its latest run) or a run id.",
-            callback=expand,
-        ),
-    ],
+    run: Annotated[str, argument("EXPERIMENT", "An experiment (its latest run) or a run id.")],
     out: Annotated[
-        Path | None,
-        typer.Option(help="Where to write it; default: report.html in the run.", callback=expand),
+        Path | None, path_option("Where to write it; default: report.html in the run.")
     ] = None,
     output: Output = "logs",
     debug: Debug = False,
 ) -> None:
     """Write a finished run's report: one HTML file with everything in it."""
-    from proxima.cli.console import write
     from proxima.run.report import report_reference
-    from proxima.terminal import plain_console
 
-    write(plain_console(), f"Report: {report_reference(run, out, output)}")
+    say(f"Report: {report_reference(run, out, output)}")
 
 
 def schema(
@@ -141,14 +115,12 @@ def schema(
     from proxima.scenario import json_schema
 
     details = {name: domain(name).details for name in DOMAINS}
-    print(json_module.dumps(of_results(details) if results else json_schema(), indent=2))
+    print_json(of_results(details) if results else json_schema())
 
 
 def dashboard(
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 5000,
-    uri: Annotated[
-        str | None, typer.Option(help="MLflow store; default: the embedded one.", callback=expand)
-    ] = None,
+    uri: Annotated[str | None, path_option("MLflow store; default: the embedded one.")] = None,
     debug: Debug = False,
 ) -> None:
     """Open MLflow's pages on the runs, for this machine only."""

@@ -47,15 +47,13 @@ def timed(clock: Clock, part: str, attributes: Attributes | None = None) -> Iter
 
 def note_chunk(clock: Clock, report: Report) -> None:
     """A chunk that has just ended, and its evaluation if it had one."""
-    step = report.progress.steps
-    training = report.seconds - report.evaluate_seconds
+    step, evaluating = report.progress.steps, report.evaluate_seconds
     active = sum(row is not None for row in report.rows)
     chunk = {"step": step, "chunk": report.progress.chunks, "trials": active}
-    note(clock, "train", training, chunk, ago=report.evaluate_seconds)
+    note(clock, "train", report.seconds - evaluating, chunk, ago=evaluating)
     scores = [score for score in report.scores or [] if score is not None]
     if scores:
-        counted = {"step": step, "episodes": scores[0].episodes}
-        note(clock, "evaluate", report.evaluate_seconds, counted)
+        note(clock, "evaluate", evaluating, {"step": step, "episodes": scores[0].episodes})
 
 
 def time_summary(clock: Clock) -> dict[str, float]:

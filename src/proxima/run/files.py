@@ -77,15 +77,10 @@ def link_latest(files: RunFiles, trials: int) -> None:
             old.unlink(missing_ok=True)  # another run that starts just now does the same
     names = {"latest": files.root, "summary.json": files.summary}
     names |= {f"trial_{index}": files.trial(index) for index in range(trials)}
-    for name, target in names.items():
-        replace_link(files.experiment / name, target)
-
-
-def replace_link(link: Path, target: Path) -> None:
-    """Make `link` a relative symbolic link to `target`, in one step."""
-    fresh = link.with_name(f".{link.name}-{secrets.token_hex(4)}")
-    fresh.symlink_to(os.path.relpath(target, link.parent))
-    os.replace(fresh, link)
+    for name, target in names.items():  # each in one step
+        fresh = files.experiment / f".{name}-{secrets.token_hex(4)}"
+        fresh.symlink_to(os.path.relpath(target, files.experiment))
+        os.replace(fresh, files.experiment / name)
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -130,8 +125,8 @@ def read_text(path: Path) -> str:
 
 def append_row(path: Path, row: Mapping[str, Any]) -> None:
     """One more line of metrics."""
-    with explaining(path), path.open("a") as lines:
-        lines.write(json.dumps(plain(row), allow_nan=False) + "\n")
+    with explaining(path), path.open("a") as file:
+        file.write(json.dumps(plain(row), allow_nan=False) + "\n")
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
@@ -182,18 +177,13 @@ def find_run(reference: str, output_directory: str = "logs") -> RunFiles:
     if matches:
         return RunFiles(matches[0].resolve())
     experiments = sorted({run.parent.parent.name for run in runs})
-    hint = _near(reference, experiments, [run.name for run in runs], output)
+    names = [*experiments, *(run.name for run in runs)]
+    hint = f"there are no runs in {output}/ yet"
+    if near := difflib.get_close_matches(Path(reference).name, names):
+        hint = f"did you mean {' or '.join(near)}?"
+    elif experiments:
+        hint = f"there are: {', '.join(experiments)}"
     raise ProximaError(f"{reference}: no experiment, run or run directory of that name; {hint}")
-
-
-def _near(reference: str, experiments: list[str], run_ids: list[str], output: Path) -> str:
-    """What may have been meant."""
-    near = difflib.get_close_matches(Path(reference).name, [*experiments, *run_ids])
-    if near:
-        return f"did you mean {' or '.join(near)}?"
-    if experiments:
-        return f"there are: {', '.join(experiments)}"
-    return f"there are no runs in {output}/ yet"
 
 
 def _mlflow_id(path: Path) -> str | None:

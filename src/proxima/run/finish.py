@@ -14,23 +14,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from proxima.domains.domain import Planned, Trainable, Trained, Verdict
-from proxima.report import comparison, plots
+from proxima.report import comparison
 from proxima.report.chosen import chosen_trials
 from proxima.run import results
 from proxima.run.clock import time_summary, timed
 from proxima.run.files import read_rows
 from proxima.run.paint import Painter
 from proxima.run.publish import finish_tracking, hand_to_tracker
-from proxima.run.record import STAGE, Ended, Run, evaluated_rows, stage_names
-from proxima.run.report import write_report
+from proxima.run.record import STAGE, Ended, Run, stage_names
+from proxima.run.report import NAME, read_curves, write_report
 from proxima.run.results import (
+    Aggregate,
+    Change,
     Episodes,
+    Number,
     Outcome,
     Registered,
     StageResult,
     Summary,
+    TrialResult,
+    aggregate_of,
 )
-from proxima.run.summarize import summarize, trial_result
 from proxima.track.tracker import RunIds, TrackingOutcome
 from proxima.train.memory import MEGABYTE, peak_bytes
 
@@ -60,10 +64,9 @@ def read_stage(run: Run, planned: Planned) -> Finished:
 
 def finish_stage(run: Run, planned: Planned, trainable: Trainable, ended: Ended) -> Finished:
     """Judge the stage's lanes, export their policies, draw a chosen few."""
-    trained = ended.trained
     phases = _phases(run, trainable, ended)
     with timed(run.clock, "finish"):
-        verdict = _judge_and_draw(run, trainable, trained)
+        verdict = _judge_and_draw(run, trainable, ended.trained)
         finished = [
             _stage_result(run, planned, ended, lane, outcome, phases)
             for lane, outcome in enumerate(verdict.outcomes)
@@ -78,21 +81,15 @@ def _judge_and_draw(run: Run, trainable: Trainable, trained: Trained) -> Verdict
     with Painter(beside=len(trained.lanes) >= MANY_LANES) as paint:
         run.display.working("judging", 0, 1)
         verdict = trainable.judge(trained)
-        painted = trained._replace(paint=paint)
-        for lane in _chosen(run, verdict.outcomes):
-            trainable.draw(painted, lane, verdict.outcomes[lane])
+        outcomes = verdict.outcomes
+        means = [None if o.evaluation is None else o.evaluation.return_mean for o in outcomes]
+        draws_all = run.scenario.plots == "all"
+        for lane in range(len(outcomes)) if draws_all else chosen_trials(means):
+            trainable.draw(trained._replace(paint=paint), lane, outcomes[lane])
         run.display.working("exporting policies", 0, 1)
         trainable.export(trained)
         paint.finish(partial(run.display.working, "drawing"))
     return verdict
-
-
-def _chosen(run: Run, outcomes: Sequence[Outcome]) -> list[int]:
-    """The lanes whose pictures are drawn: all on request, else first, median, best and worst."""
-    if run.scenario.plots == "all":
-        return list(range(len(outcomes)))
-    means = [None if o.evaluation is None else o.evaluation.return_mean for o in outcomes]
-    return chosen_trials(means)
 
 
 def _phases(run: Run, trainable: Trainable, ended: Ended) -> dict[str, float] | None:
@@ -120,7 +117,7 @@ def _stage_result(
 ) -> StageResult:
     book, trial = ended.trained.books[lane], planned.trials[lane]
     rows = ended.trained.rows(lane)
-    evaluated = evaluated_rows(rows)
+    figures = [figures for row in rows if (figures := _figures(row))] or [{}]
     return StageResult(
         stage=planned.name,
         trial=trial,
@@ -137,17 +134,16 @@ def _stage_result(
         training_seconds=ended.training_seconds,
         evaluate_seconds=sum(row.get("time/evaluate", 0.0) for row in rows),
         phases=phases,
-        first=_figures(evaluated[0]) if evaluated else {},
-        last=_figures(evaluated[-1]) if evaluated else {},
+        first=figures[0],
+        last=figures[-1],
         outcome=outcome,
     )
 
 
 def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The held-out figures of a row, without their area."""
-    return {
-        name.removeprefix("eval/"): value for name, value in row.items() if name.startswith("eval/")
-    }
+    """The held-out figures of a row, without their area; none where nothing was evaluated."""
+    prefix = "eval/"
+    return {name[len(prefix) :]: row[name] for name in row if name.startswith(prefix)}
 
 
 def finish_run(
@@ -156,10 +152,10 @@ def finish_run(
     """All that is written once every stage has ended; the summary. `stages`: by name, of every trial."""
     run.notes.change(status="finishing")
     with timed(run.clock, "finish"):
-        trials = [trial_result(run, trial, stages) for trial in range(run.scenario.trials)]
-        summary = _with_ids(run, summarize(run, trials, verdicts), run.tracker.ids())
+        trials = [_trial_result(run, trial, stages) for trial in range(run.scenario.trials)]
+        summary = _with_ids(run, _summarize(run, trials, verdicts), run.tracker.ids())
         run.display.working("drawing all trials", 0, 1)
-        draw_all(run, summary)
+        _draw_all(run, summary)
         run.display.working("writing results", 0, 1)
         _write(run, summary)
         hand_to_tracker(run, summary)
@@ -179,6 +175,108 @@ def finish_run(
     return ended
 
 
+def _trial_result(run: Run, trial: int, stages: Mapping[str, list[StageResult]]) -> TrialResult:
+    """What a trial is worth is what its last stage says."""
+    own = [stage for of_all in stages.values() for stage in of_all if stage.trial == trial]
+    last = own[-1]
+    metrics = read_rows(run.folder(last.stage, trial) / "metrics.jsonl")
+    steps, episodes = run.prepared.counts(last, metrics)
+    details = [stage.outcome.details for stage in own[:-1]] + [None]  # the last's are the trial's
+    same = ("seed", "updates", "converged", "converged_at_step", "stopped", "nan_at_step", "phases")
+    return TrialResult(
+        scenario=run.scenario.name,
+        domain=run.scenario.domain,
+        algorithm=run.prepared.algorithm,
+        run_id=run.files.run_id,
+        trial=trial,
+        environment_steps=steps,
+        episodes=episodes,
+        compile_seconds=sum(stage.compile_seconds for stage in own),
+        training_seconds=sum(stage.training_seconds for stage in own),
+        steps_per_second=steps / max(last.training_seconds, 1e-9),
+        best_return=last.best,
+        stages={
+            stage.stage or "train": dataclasses.replace(stage, outcome=Outcome(details=kept))
+            for stage, kept in zip(own, details, strict=True)
+        },
+        time=time_summary(run.clock),
+        **{name: last[name] for name in same},
+        **vars(last.outcome),
+    )
+
+
+def _summarize(run: Run, trials: Sequence[TrialResult], verdicts: Sequence[Any]) -> Summary:
+    """The trials, and the intervals over them."""
+    added = run.prepared.summarize(trials, verdicts)
+    references = run.prepared.references()
+    baselines = _over_trials("baselines", trials)
+    baselines |= {name: aggregate_of([rule.return_mean]) for name, rule in references.items()}
+    files = run.files
+    paths = {
+        "run": files.root,
+        "plots": files.plots,
+        "summary": files.summary,
+        "report": files.root / NAME,
+    }
+    return Summary(
+        scenario=run.scenario.name,
+        domain=run.scenario.domain,
+        algorithm=trials[0].algorithm,
+        run_id=files.run_id,
+        metric=added.metric,
+        target_reward=added.target,
+        converged=sum(trial.converged for trial in trials),
+        environment_steps=sum(trial.environment_steps for trial in trials),
+        trials=tuple(trials),
+        aggregate=_of_episodes(trials, "evaluation"),
+        sampled=_of_episodes(trials, "sampled"),
+        baselines=baselines,
+        references=references,
+        scores=_over_trials("scores", trials),
+        figures=_changes(run, trials),
+        alarms=added.alarms,
+        details=added.details,
+        paths={name: str(path) for name, path in paths.items()} | dict(added.paths),
+        time=time_summary(run.clock),
+        memory_peak_mb=peak_bytes() / MEGABYTE,
+    )
+
+
+def _aggregate(values: Sequence[Number], of: Sequence[TrialResult | StageResult]) -> Aggregate:
+    """A figure over trials; those that broke down count as failed."""
+    pairs = zip(values, of, strict=True)
+    return aggregate_of([None if result.stopped == "nan" else value for value, result in pairs])
+
+
+def _over_trials(field: str, trials: Sequence[TrialResult]) -> dict[str, Aggregate]:
+    """Every figure of a field of the trials, over the trials."""
+    names = dict.fromkeys(name for trial in trials for name in trial[field])
+    return {
+        name: _aggregate([trial[field].get(name) for trial in trials], trials) for name in names
+    }
+
+
+def _of_episodes(trials: Sequence[TrialResult], policy: str) -> Aggregate | None:
+    """Mean returns of a policy over trials; None where no trial has any."""
+    episodes: list[Episodes | None] = [trial[policy] for trial in trials]
+    if not any(episodes):
+        return None
+    return _aggregate([None if e is None else e.return_mean for e in episodes], trials)
+
+
+def _changes(run: Run, trials: Sequence[TrialResult]) -> dict[str, Change]:
+    """Every held-out figure of every stage, before and after, over the trials that came so far."""
+    changes = {}
+    for stage in (name or "train" for name in stage_names(run.prepared)):
+        reached = [trial.stages[stage] for trial in trials if stage in trial.stages]
+        for name in dict.fromkeys(name for result in reached for name in result.last):
+            if not name.endswith("_error"):
+                before = aggregate_of([result.first.get(name) for result in reached])
+                after = _aggregate([result.last.get(name) for result in reached], reached)
+                changes[f"{stage}/{name}"] = Change(before=before, after=after)
+    return changes
+
+
 def _write(run: Run, summary: Summary) -> None:
     """Results, summary and page."""
     for trial in summary.trials:
@@ -188,29 +286,24 @@ def _write(run: Run, summary: Summary) -> None:
     write_report(run.files)
 
 
-def draw_all(run: Run, summary: Summary) -> None:
+def _draw_all(run: Run, summary: Summary) -> None:
     """One picture over all trials of what they learnt, of what they earn, and a table of them."""
     judged = [trial for trial in summary.trials if trial.evaluation is not None]
     if not judged:
         return
-    stage, metric = run.domain.curve
-    curves = [
-        plots.series(read_rows(run.folder(stage, trial.trial) / "metrics.jsonl"), metric)
-        for trial in summary.trials
-    ]
-    title, random = summary.scenario, judged[0].random
+    folder, title, random = run.files.plots, summary.scenario, judged[0].random
+    curves = read_curves(run.files, run.domain.curve, summary.trials)
     comparison.learning_curves(
-        run.files.plots / "learning_curves.png", curves, title=title, target=summary.target_reward
+        folder / "learning_curves.png", curves, title=title, target=summary.target_reward
     )
     comparison.final_returns(
-        run.files.plots / "final_returns.png",
+        folder / "final_returns.png",
         [f"trial {trial.trial}" for trial in judged],
         [_returns(trial.evaluation) for trial in judged],
         random=None if random is None else _returns(random),
         title=title,
     )
-    rows = comparison.trial_rows(judged)
-    comparison.trials_table(run.files.plots / "trials.png", rows, title=title)
+    comparison.trials_table(folder / "trials.png", comparison.trial_rows(judged), title=title)
 
 
 def _returns(episodes: Episodes | None) -> list[float]:

@@ -32,29 +32,21 @@ class Holder(NamedTuple):
     since: str
 
 
-class Held(NamedTuple):
-    """A lock of this process."""
-
-    thread: int
-    descriptor: int
-
-
-_held: dict[Path, Held] = {}
+_held: dict[Path, tuple[int, int]] = {}  # locks of this process: the thread, and the open file
 
 
 @contextmanager
 def locked(root: Path) -> Iterator[None]:
     """While open, no other process and no other thread can lock the run; within a thread it nests."""
-    path = root.resolve() / NAME
-    owner = _held.get(path)
-    if owner is not None and owner.thread == threading.get_ident():
+    path, thread = root.resolve() / NAME, threading.get_ident()
+    if path in _held and _held[path][0] == thread:
         yield
         return
     try:
         descriptor = _acquire(path)
     except OSError as error:
         raise ProximaError(f"{path}: cannot lock the run ({error.strerror})") from error
-    _held[path] = Held(threading.get_ident(), descriptor)
+    _held[path] = thread, descriptor
     try:
         yield
     finally:
@@ -78,7 +70,9 @@ def _acquire(path: Path) -> int:
             holder = _read(descriptor)
             if holder is not None and _may_be_running(holder, guarded):
                 raise _refusal(path, holder)
-            _write(descriptor, this_process())
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, json.dumps(this_process()._asdict()).encode() + b"\n")
         except BaseException:
             os.close(descriptor)
             raise
@@ -112,27 +106,22 @@ def _may_be_running(holder: Holder, guarded: bool) -> bool:
         return False  # the system would have kept the lock for it
     if holder.host != here.host:
         return True  # another machine's processes cannot be seen from here
-    if holder.boot != here.boot:
-        return False  # the machine was restarted
-    return not guarded and _is_same_process(holder)
-
-
-def _is_same_process(holder: Holder) -> bool:
+    if holder.boot != here.boot or guarded:
+        return False  # the machine was restarted, or the lock is free
     try:
         os.kill(holder.process, 0)
     except ProcessLookupError:
         return False
     except PermissionError:  # somebody else's
         pass
-    return holder.process_start == process_start(holder.process)
+    return holder.process_start == _process_start(holder.process)
 
 
 def _refusal(path: Path, holder: Holder | None) -> ProximaError:
     if holder is None:
         return ProximaError(f"{path.parent} is running in another process; wait for it")
-    gone = ""
-    if holder.host != this_process().host:
-        gone = f"; if {holder.host} is gone, delete {path}"
+    is_here = holder.host == this_process().host
+    gone = "" if is_here else f"; if {holder.host} is gone, delete {path}"
     return ProximaError(
         f"{path.parent} is running in process {holder.process} on {holder.host} since "
         f"{holder.since}; wait for it, or stop it first{gone}"
@@ -143,25 +132,24 @@ def this_process() -> Holder:
     """What a lock file says of the process that holds it."""
     return Holder(
         process=os.getpid(),
-        process_start=process_start(os.getpid()),
+        process_start=_process_start(os.getpid()),
         host=socket.gethostname(),
-        boot=_boot_id(),
+        boot=_system_file("/proc/sys/kernel/random/boot_id"),
         since=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
 
-def process_start(process: int) -> int | None:
+def _process_start(process: int) -> int | None:
     """When a process was started, in clock ticks since the machine was; None where that is not known."""
-    try:
-        line = Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return None
-    return int(line.rpartition(")")[2].split()[19])  # proc(5): field 22; the name is in brackets
+    line = _system_file(f"/proc/{process}/stat")
+    # proc(5): field 22; the name is in brackets
+    return None if line is None else int(line.rpartition(")")[2].split()[19])
 
 
-def _boot_id() -> str | None:
+def _system_file(path: str) -> str | None:
+    """What the system says there; None where it has no such file."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return Path(path).read_text().strip()
     except OSError:
         return None
 
@@ -175,16 +163,10 @@ def _read(descriptor: int) -> Holder | None:
         return None
 
 
-def _write(descriptor: int, holder: Holder) -> None:
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    os.ftruncate(descriptor, 0)
-    os.write(descriptor, json.dumps(holder._asdict()).encode() + b"\n")
-
-
 def _forget_in_child() -> None:
     """A forked process shares the lock's file, and would keep it after its parent's end."""
-    for held in _held.values():
-        os.close(held.descriptor)
+    for _, descriptor in _held.values():
+        os.close(descriptor)
     _held.clear()
 
 

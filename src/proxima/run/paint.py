@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, Self
 
 DRAWN = b"."  # the answer to a picture
 Picture = Callable[[], None]
@@ -89,15 +89,14 @@ def _start() -> subprocess.Popen[bytes]:
     )
 
 
-def _drawn(process: subprocess.Popen[bytes], picture: Picture) -> bool:
-    """Whether the process has drawn the picture."""
-    commands, answers = cast(Any, process.stdin), cast(Any, process.stdout)
+def _drawn(process: Any, picture: Picture) -> bool:
+    """Whether the process, of `_start`, has drawn the picture."""
     try:
-        commands.write(pickle.dumps(picture))
-        commands.flush()
+        process.stdin.write(pickle.dumps(picture))
+        process.stdin.flush()
     except (OSError, pickle.PicklingError, AttributeError, TypeError):
         return False
-    return bool(answers.read(1) == DRAWN)
+    return bool(process.stdout.read(1) == DRAWN)
 
 
 def main() -> None:

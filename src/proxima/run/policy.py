@@ -62,14 +62,14 @@ class Policy:
             names = ", ".join(self.about["observation"]["fields"])
             raise ProximaError(f"predict: this policy takes named arrays: {names}")
         flat = dict(_flattened(observations, ""))
-        return {name: _flags(each, self._one_hot.get(name)) for name, each in flat.items()}
+        return {name: _flags(entry, self._one_hot.get(name)) for name, entry in flat.items()}
 
     def _is_single(self, observations: Any) -> bool:
         kind = self.about["observation"]
         if "fields" in kind:
             name, kind = next(iter(kind["fields"].items()))
             observations = observations[name]
-        return np.shape(observations) == tuple(kind["shape"])
+        return bool(np.shape(observations) == tuple(kind["shape"]))
 
     def __repr__(self) -> str:
         kind = self.about["observation"]
@@ -90,11 +90,11 @@ def _flags(observations: Any, numbers: tuple[int, int] | None) -> Any:
 
 
 def _flattened(observations: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]:
-    for name, each in observations.items():
-        if isinstance(each, Mapping):
-            yield from _flattened(each, f"{above}{name}.")
+    for name, entry in observations.items():
+        if isinstance(entry, Mapping):
+            yield from _flattened(entry, f"{above}{name}.")
         else:
-            yield f"{above}{name}", each
+            yield f"{above}{name}", entry
 
 
 def load_policy(reference: str | Path, output_directory: str = "logs") -> Policy:

@@ -245,13 +245,10 @@ class _Recorder:
         """Says the alarms that began at this evaluation; the lanes that should stop for them."""
         stage, stopped = self._stage, {}
         for lane, folder in enumerate(self._folders):
-            for alarm in stage.alarms(evaluated_rows(read_rows(folder / "metrics.jsonl"))):
+            rows = read_rows(folder / "metrics.jsonl")
+            evaluated = [row for row in rows if any(name.startswith("eval/") for name in row)]
+            for alarm in stage.alarms(evaluated):
                 self._run.display.say(f"Alarm after {stage.unit[:-1]} {alarm.step}: {alarm.text}")
                 if stage.schedule.stop_on_alarm:
                     stopped[lane] = "alarm"
         return stopped
-
-
-def evaluated_rows(rows: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """The rows of metrics that an evaluation is part of."""
-    return [row for row in rows if any(name.startswith("eval/") for name in row)]

@@ -1,14 +1,20 @@
-"""Writing a run's report: its directory is read, its domain says what the page says."""
+"""What is made of finished runs: the page of one, and the comparison of several."""
 
 import os
 import shlex
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from proxima.build import domain_of
-from proxima.report import html
+from proxima.core.errors import ProximaError
+from proxima.files import explaining
+from proxima.report import comparison, html, plots
 from proxima.report.page import RunData, report
 from proxima.run.files import RunFiles, find_run, read_rows, read_text
 from proxima.run.read import load_scenario, read_info, read_summary
+from proxima.run.results import TrialResult
 from proxima.scenario import to_mapping
 
 NAME = "report.html"
@@ -28,8 +34,7 @@ def report_reference(
 
 def write_report(files: RunFiles, out: Path | None = None) -> Path:
     """Write the page of a run, whole or not at all: report.html in its directory, or `out`."""
-    run = read_run(files)
-    path = files.root / NAME if out is None else out
+    run, path = read_run(files), out or files.root / NAME
     page = domain_of(load_scenario(files)).page(run)
     html.write_page(path, report(run, page), "report")
     return path
@@ -49,3 +54,51 @@ def read_run(files: RunFiles) -> RunData:
         root=os.path.relpath(files.root),
         options="" if at_home else f" --output {shlex.quote(str(output))}",
     )
+
+
+def compare_references(
+    references: list[str], plot: Path, output_directory: str = "logs"
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rows of the comparison and the paired differences between neighbours; draws the plot."""
+    directories = [find_run(reference, output_directory) for reference in references]
+    runs = [_load_run(files) for files in directories]
+    if len({run.name for run in runs}) < len(runs):
+        runs = [
+            run._replace(name=f"{run.name} {files.run_id}")
+            for run, files in zip(runs, directories, strict=True)
+        ]
+    with explaining(f"--plot {plot}"):
+        comparison.compare_runs(plot, runs)
+    improvements = [_improvement(first, second) for first, second in pairwise(runs)]
+    return comparison.comparison_rows(runs), improvements
+
+
+def _load_run(files: RunFiles) -> comparison.Run:
+    summary = read_summary(files)
+    if summary.aggregate is None:
+        raise ProximaError(
+            f"{files.root}: no stage of it was evaluated in episodes: nothing to compare"
+        )
+    curves = read_curves(files, domain_of(load_scenario(files)).curve, summary.trials)
+    return comparison.Run(summary.scenario, curves, summary.trials)
+
+
+def read_curves(
+    files: RunFiles, curve: tuple[str, str], trials: Sequence[TrialResult]
+) -> list[comparison.Curve]:
+    """The learning curve of every trial: a metric of a stage, as its domain names them."""
+    stage, metric = curve
+    paths = [files.trial(trial.trial) / stage / "metrics.jsonl" for trial in trials]
+    return [plots.series(read_rows(path), metric) for path in paths]
+
+
+def _improvement(first: comparison.Run, second: comparison.Run) -> dict[str, Any]:
+    try:
+        difference = comparison.improvement(first, second)
+    except ProximaError as error:
+        return {"first": first.name, "second": second.name, "text": str(error)}
+    text = (
+        "{first} − {second}: {difference:+.1f} [{difference_low:+.1f}, {difference_high:+.1f}] per "
+        "episode; better on {probability:.0%} of paired episodes"
+    )
+    return difference | {"text": text.format(**difference)}

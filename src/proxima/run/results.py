@@ -11,14 +11,14 @@ format, is an error in words.
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 import numpy as np
-from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, ValidationInfo
 
 from proxima.core.errors import ProximaError
 from proxima.report import statistics
@@ -32,84 +32,41 @@ Details = tuple[type | None, type | None]  # of a trial and of a summary; None: 
 Number = float | None  # a number that is not finite is null, as JSON has no such thing
 
 
-def by_name(record: Any, name: str) -> Any:
-    """`record["name"]` is `record.name`: in a notebook, results read like the files they are in."""
-    if name not in {each.name for each in dataclasses.fields(record)}:
+def by_name(result: Any, name: str) -> Any:
+    """`result["name"]` is `result.name`: in a notebook, results read like the files they are in."""
+    if name not in {field.name for field in dataclasses.fields(result)}:
         raise KeyError(name)
-    return getattr(record, name)
+    return getattr(result, name)
 
 
-def text_of(record: Any) -> str:
-    """A result in a line, a summary as a table: their numbers by the thousand are in the fields."""
-    return _TEXTS[type(record).__name__](record)
+class Result:
+    """What is common to all results: files are read into them strictly, and by name they can be indexed."""
+
+    __pydantic_config__ = STRICT
+    __getitem__ = by_name
 
 
-def _episodes_text(episodes: "Episodes") -> str:
-    spread = f"return {_number(episodes.return_mean)} ± {_number(episodes.return_std)}"
-    return (
-        f"Episodes({spread} over {episodes.episodes}, from {_number(episodes.return_min)} to "
-        + (f"{_number(episodes.return_max)}, {_number(episodes.length_mean)} steps long)")
-    )
+R = TypeVar("R", bound=Result)
 
 
-def _stage_text(stage: "StageResult") -> str:
-    return (
-        f"StageResult({stage.stage or 'training'}, trial {stage.trial}, {stage.steps:,} steps, "
-        f"{stage.stopped})"
-    )
+def _typed(position: int, value: Any, info: ValidationInfo) -> Any:
+    """What a domain added, in the type of its own that whoever reads the file names."""
+    kind = info.context[position] if info.context else None
+    if value is None or kind is None:
+        return value
+    return _adapter(kind).validate_json(json.dumps(value))
 
 
-def _trial_text(trial: "TrialResult") -> str:
-    returns = (
-        f"{name} {_number(each.return_mean)} ± {_number(each.return_std)}"
-        for name, each in (("greedy", trial.evaluation), ("random", trial.random))
-        if each is not None
-    )
-    parts = [f"{trial.environment_steps:,} steps", *returns, trial.stopped]
-    return f"TrialResult({trial.scenario} · {trial.algorithm}, trial {trial.trial}: {', '.join(parts)})"
+TrialDetails = Annotated[Any, AfterValidator(partial(_typed, 0))]
+SummaryDetails = Annotated[Any, AfterValidator(partial(_typed, 1))]
 
 
-def _summary_text(summary: "Summary") -> str:
-    lines = [f"Summary({summary.scenario} · {summary.algorithm}, run {summary.run_id})"]
-    rows: list[tuple[str, ...]] = [("trial", "steps", "episodes", "greedy", "random", "stopped")]
-    for trial in summary.trials[:MOST_ROWS]:
-        means = (
-            "–" if each is None else _number(each.return_mean)
-            for each in (trial.evaluation, trial.random)
-        )
-        counts = f"{trial.environment_steps:,}", f"{trial.episodes:,}"
-        rows.append((str(trial.trial), *counts, *means, trial.stopped))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines += [
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        for row in rows
-    ]
-    if len(summary.trials) > MOST_ROWS:
-        lines.append(f"… and {len(summary.trials) - MOST_ROWS} more")
-    if summary.aggregate is not None:
-        interval = summary.aggregate
-        lines.append(
-            f"{summary.metric}: {_number(interval.iqm)}, 95 % interval {_number(interval.low)} to "
-            f"{_number(interval.high)}"
-        )
-    return "\n".join([*lines, f"in {summary.paths.get('run', '')}"])
-
-
-def _number(value: "Number") -> str:
+def _number(value: Number) -> str:
     return "–" if value is None else f"{value:,.4g}"
 
 
-_TEXTS: dict[str, Callable[[Any], str]] = {
-    "Episodes": _episodes_text,
-    "StageResult": _stage_text,
-    "TrialResult": _trial_text,
-    "Summary": _summary_text,
-}
-
-
-@with_config(STRICT)
 @dataclass(frozen=True, kw_only=True)
-class Episodes:
+class Episodes(Result):
     """Episodes of one policy: what each returned, and how long it was."""
 
     episodes: int
@@ -121,13 +78,19 @@ class Episodes:
     return_max: Number
     length_mean: Number
 
-    __getitem__ = by_name
-    __repr__ = text_of
+    def __repr__(self) -> str:
+        low, high, length = map(_number, (self.return_min, self.return_max, self.length_mean))
+        return (
+            f"Episodes(return {self.spread()} over {self.episodes}, from {low} to {high}, "
+            f"{length} steps long)"
+        )
+
+    def spread(self) -> str:
+        return f"{_number(self.return_mean)} ± {_number(self.return_std)}"
 
 
-@with_config(STRICT)
 @dataclass(frozen=True, kw_only=True)
-class Alarm:
+class Alarm(Result):
     """A warning that sounded: what kind, in words with what to do, and since which step of which trial."""
 
     kind: str
@@ -135,12 +98,9 @@ class Alarm:
     step: int
     trial: int
 
-    __getitem__ = by_name
 
-
-@with_config(STRICT)
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class Outcome(Result):
     """What judging finds out about one trial when a stage is over."""
 
     evaluation: Episodes | None = None
@@ -153,15 +113,12 @@ class Outcome:
     """Mean returns of others on the same episodes."""
     scores: Mapping[str, Number] = field(default_factory=dict)
     """In the problem's own terms; null where there is none, as of paths when no maze was solved."""
-    details: Any = None
+    details: TrialDetails = None
     """What only the domain can say, in a type of its own."""
 
-    __getitem__ = by_name
 
-
-@with_config(STRICT)
 @dataclass(frozen=True, kw_only=True)
-class StageResult:
+class StageResult(Result):
     """A stage of a trial that has ended."""
 
     format: Literal[1] = 1
@@ -186,13 +143,13 @@ class StageResult:
     """Figures of the last one."""
     outcome: Outcome
 
-    __getitem__ = by_name
-    __repr__ = text_of
+    def __repr__(self) -> str:
+        name = self.stage or "training"
+        return f"StageResult({name}, trial {self.trial}, {self.steps:,} steps, {self.stopped})"
 
 
-@with_config(STRICT)
 @dataclass(frozen=True, kw_only=True)
-class TrialResult:
+class TrialResult(Result):
     """A trial of a run that has ended; what it is worth is what its last stage says."""
 
     format: Literal[1] = 1
@@ -220,18 +177,20 @@ class TrialResult:
     reference: Episodes | None
     baselines: Mapping[str, Number]
     scores: Mapping[str, Number]
-    details: Any
+    details: TrialDetails
     stages: Mapping[str, StageResult]
     time: Mapping[str, float]
     mlflow_run_id: str | None = None
 
-    __getitem__ = by_name
-    __repr__ = text_of
+    def __repr__(self) -> str:
+        policies = {"greedy": self.evaluation, "random": self.random}
+        returns = [f"{name} {e.spread()}" for name, e in policies.items() if e is not None]
+        parts = ", ".join([f"{self.environment_steps:,} steps", *returns, self.stopped])
+        return f"TrialResult({self.scenario} · {self.algorithm}, trial {self.trial}: {parts})"
 
 
-@with_config(STRICT)
 @dataclass(frozen=True, kw_only=True)
-class Aggregate:
+class Aggregate(Result):
     """A figure over trials: interquartile mean and its 95 % interval, null where it cannot be said."""
 
     iqm: Number
@@ -240,35 +199,26 @@ class Aggregate:
     n: int
     failed: int
 
-    __getitem__ = by_name
 
-
-@with_config(STRICT)
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class Change(Result):
     """A held-out figure before a stage's first update and at its end."""
 
     before: Aggregate
     after: Aggregate
 
-    __getitem__ = by_name
 
-
-@with_config(STRICT)
 @dataclass(frozen=True, kw_only=True)
-class Registered:
+class Registered(Result):
     """A policy in the tracker's registry."""
 
     name: str
     version: str
     uri: str
 
-    __getitem__ = by_name
 
-
-@with_config(STRICT)
 @dataclass(frozen=True, kw_only=True)
-class Summary:
+class Summary(Result):
     """All trials of a run, and the intervals over them."""
 
     format: Literal[1] = 1
@@ -292,7 +242,7 @@ class Summary:
     figures: Mapping[str, Change]
     """Held-out figures of the stages, named stage/figure."""
     alarms: tuple[Alarm, ...]
-    details: Any
+    details: SummaryDetails
     paths: Mapping[str, str]
     time: Mapping[str, float]
     memory_peak_mb: float
@@ -301,16 +251,32 @@ class Summary:
     registered: tuple[Registered, ...] = ()
     tracking_error: str | None = None
 
-    __getitem__ = by_name
-    __repr__ = text_of
+    def __repr__(self) -> str:
+        """A table of the trials: their numbers by the thousand are in the fields."""
+        rows = [("trial", "steps", "episodes", "greedy", "random", "stopped")]
+        for trial in self.trials[:MOST_ROWS]:
+            counts = f"{trial.environment_steps:,}", f"{trial.episodes:,}"
+            greedy, random = (
+                "–" if episodes is None else _number(episodes.return_mean)
+                for episodes in (trial.evaluation, trial.random)
+            )
+            rows.append((str(trial.trial), *counts, greedy, random, trial.stopped))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(map(str.rjust, row, widths)) for row in rows]
+        if len(self.trials) > MOST_ROWS:
+            lines.append(f"… and {len(self.trials) - MOST_ROWS} more")
+        if (interval := self.aggregate) is not None:
+            iqm, low, high = map(_number, (interval.iqm, interval.low, interval.high))
+            lines.append(f"{self.metric}: {iqm}, 95 % interval {low} to {high}")
+        title = f"Summary({self.scenario} · {self.algorithm}, run {self.run_id})"
+        return "\n".join([title, *lines, f"in {self.paths.get('run', '')}"])
 
 
 Status = Literal["running", "finishing", "finished", "interrupted", "failed"]
 
 
-@with_config(STRICT)
 @dataclass(frozen=True, kw_only=True)
-class RunInfo:
+class RunInfo(Result):
     """What run.json holds of a run, whatever its state."""
 
     format: Literal[1] = 1
@@ -331,8 +297,6 @@ class RunInfo:
     mlflow_run_id: str | None = None
     mlflow_children: tuple[str, ...] = ()
     mlflow_uri: str | None = None
-
-    __getitem__ = by_name
 
 
 def aggregate_of(values: Sequence[float | None]) -> Aggregate:
@@ -356,55 +320,49 @@ def described(returns: Any, lengths: Any) -> Episodes:
     )
 
 
-def to_json(record: Any) -> dict[str, Any]:
+def to_json(result: Any) -> dict[str, Any]:
     """A result as plain JSON holds it."""
-    return plain(dataclasses.asdict(record))
+    content: dict[str, Any] = plain(dataclasses.asdict(result))
+    return content
 
 
-def write(path: Path, record: Any) -> None:
+def write(path: Path, result: Any) -> None:
     """A result's file, whole or not at all."""
-    write_json(path, to_json(record))
+    write_json(path, dataclasses.asdict(result))
 
 
-def read(path: Path, kind: Any, details: Details = (None, None)) -> Any:
+def read(path: Path, kind: type[R], details: Details = (None, None)) -> R:
     """The result in a file; `details` are the types of what its domain adds to a trial and to a summary."""
     content = read_json(path)
     if not isinstance(content, dict):
         raise ProximaError(f"{path}: is damaged: expected keys and values; {REMEDY}")
     _check_format(path, content)
     try:
-        return _with_details(_adapter(kind).validate_json(json.dumps(content)), details)
-    except (ValidationError, RecursionError) as failure:
-        words = _first_words(failure)
-        raise ProximaError(f"{path}: is damaged: {words}; {REMEDY}") from failure
+        adapter: TypeAdapter[R] = _adapter(cast(Any, kind))
+        return adapter.validate_json(json.dumps(content), context=details)
+    except ValidationError as failure:
+        first, *others = failure.errors(include_url=False)
+        key = ".".join(map(str, first["loc"])) or "it"
+        more = f", and {len(others)} more" if others else ""
+        message = f"{key}: {first['msg'].lower()}{more}"
+        raise ProximaError(f"{path}: is damaged: {message}; {REMEDY}") from failure
+    except RecursionError as failure:
+        raise ProximaError(f"{path}: is damaged: it is nested too deeply; {REMEDY}") from failure
 
 
 def json_schema(details: Mapping[str, Details]) -> dict[str, Any]:
-    """The JSON schemas of results.json and summary.json, with the `details` of each domain.
-
-    `details`: by domain, the type of a trial's and of a summary's.
-    """
-    trial, summary = (_adapter(kind).json_schema() for kind in (TrialResult, Summary))
-    for schema, position in ((trial, 0), (summary, 1)):
-        definitions = schema.setdefault("$defs", {})
-        schema["allOf"] = []
+    """The JSON schemas of results.json and summary.json, with the `details` of each domain."""
+    schemas: dict[str, Any] = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    for name, kind, position in (("results.json", TrialResult, 0), ("summary.json", Summary, 1)):
+        schemas[name] = schema = _adapter(kind).json_schema() | {"allOf": []}
         for domain, kinds in details.items():
-            kind = kinds[position]
-            if kind is None:
-                continue
-            added = _adapter(kind).json_schema()
-            definitions |= added.pop("$defs", {})
-            schema["allOf"].append(
-                {
-                    "if": {"properties": {"domain": {"const": domain}}},
-                    "then": {"properties": {"details": added}},
-                }
-            )
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "results.json": trial,
-        "summary.json": summary,
-    }
+            if kinds[position] is not None:
+                added = _adapter(kinds[position]).json_schema()
+                schema["$defs"] |= added.pop("$defs", {})
+                condition = {"properties": {"domain": {"const": domain}}}
+                branch = {"if": condition, "then": {"properties": {"details": added}}}
+                schema["allOf"].append(branch)
+    return schemas
 
 
 def _check_format(path: Path, content: Mapping[str, Any]) -> None:
@@ -418,38 +376,6 @@ def _check_format(path: Path, content: Mapping[str, Any]) -> None:
             f"{path}: is of format {content['format']!r}, and this version reads {FORMAT}; install the "
             "version that made it, or run the scenario again"
         )
-
-
-def _with_details(record: Any, details: Details) -> Any:
-    """The record with `details` in the domain's types, those of its trials and stages too."""
-    if isinstance(record, RunInfo):
-        return record
-    if isinstance(record, StageResult):
-        return dataclasses.replace(record, outcome=_with_details(record.outcome, details))
-    of_trial, of_all = details
-    if isinstance(record, Summary):
-        trials = tuple(_with_details(trial, details) for trial in record.trials)
-        return dataclasses.replace(record, trials=trials, details=_typed(record.details, of_all))
-    if isinstance(record, TrialResult):
-        stages = {name: _with_details(stage, details) for name, stage in record.stages.items()}
-        record = dataclasses.replace(record, stages=stages)
-    return dataclasses.replace(record, details=_typed(record.details, of_trial))
-
-
-def _typed(value: Any, kind: type | None) -> Any:
-    if value is None or kind is None:
-        return value
-    return _adapter(kind).validate_json(json.dumps(value))
-
-
-def _first_words(failure: Exception) -> str:
-    """The first thing that is wrong, by its path."""
-    if not isinstance(failure, ValidationError):
-        return "it is nested too deeply"
-    first, *others = failure.errors(include_url=False)
-    where = ".".join(map(str, first["loc"])) or "it"
-    more = f", and {len(others)} more" if others else ""
-    return f"{where}: {first['msg'].lower()}{more}"
 
 
 @cache

@@ -1,6 +1,5 @@
 """What a person sees while a run trains, at the command line, in a script or in a notebook."""
 
-import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -53,9 +52,8 @@ def shown_progress(
     if display is not None or not progress:
         yield display or silent()
         return
-    ours = live_display(
-        Console(file=sys.stdout if in_notebook() else sys.stderr, **PLAIN), scenario
-    )
+    stream = sys.stdout if in_notebook() else sys.stderr
+    ours = live_display(Console(file=stream, **PLAIN), scenario)
     try:
         yield ours
     finally:
@@ -82,15 +80,10 @@ def progress_line(view: View, scenario: Scenario) -> Text:
             text.append(f"  {name} {shown(mean)}")
     memory = _mean("memory/rss_mb", rows)
     text.append(f"  {memory:,.0f} MB" if memory else "", style="dim")
-    left = _left(view)
-    text.append(f"  {left:.0f} s left" if math.isfinite(left) else "", style="dim")
+    done = view.fraction - view.begun_at  # of the budget, by this process
+    if done > 0:
+        text.append(f"  {view.seconds * (1 - view.fraction) / done:.0f} s left", style="dim")
     return text
-
-
-def _left(view: View) -> float:
-    """Seconds to the end of the budget, by what this process has done of it."""
-    done = view.fraction - view.begun_at
-    return view.seconds * (1 - view.fraction) / done if done > 0 else math.nan
 
 
 def _mean(key: str, rows: Sequence[Mapping[str, float]]) -> float | None:
@@ -101,11 +94,8 @@ def _mean(key: str, rows: Sequence[Mapping[str, float]]) -> float | None:
 def _bar(name: str, fraction: float) -> Text:
     width = 24
     filled = round(width * fraction)
-    text = Text()
-    text.append(f"{name}  ", style="bold")
-    text.append("━" * filled, style="green")
-    text.append("━" * (width - filled), style="dim")
-    return text
+    bar = ("━" * filled, "green"), ("━" * (width - filled), "dim")
+    return Text.assemble((f"{name}  ", "bold"), *bar)
 
 
 def trial_states(view: View) -> Text:

@@ -15,9 +15,7 @@ from types import FrameType
 
 Handler = Callable[[int, FrameType | None], None]
 # Not every system has all of them.
-STOP_SIGNALS = [
-    number for number in signal.Signals if number.name in ("SIGINT", "SIGTERM", "SIGHUP")
-]
+STOP_SIGNALS = [one for one in signal.Signals if one.name in ("SIGINT", "SIGTERM", "SIGHUP")]
 AGAIN_SECONDS = 0.05
 
 

@@ -20,6 +20,7 @@ from proxima.run.results import TrialResult
 from proxima.run.start import run_single_experiment
 from proxima.scenario import EnvironmentScenario, Scenario, from_mapping, to_mapping
 
+_load = cache(Policy)
 # In the order in which a name is looked for: an environment's own come last, `name` is never meant.
 SECTIONS = (
     "algorithm",
@@ -52,7 +53,10 @@ class Trainer:
 
     def evaluate(self, num_episodes: int = 100) -> dict[str, Any]:
         """Greedy returns of the trained policy on the fixed evaluation episodes."""
-        return evaluate_results(self.scenario, self.results, num_episodes)
+        run_id, output = self._trained().run_id, self.scenario.output_directory
+        policies = evaluate_reference(run_id, num_episodes, output_directory=output)
+        greedy: dict[str, Any] = policies["evaluation"]
+        return greedy | {"avg_reward": greedy["return_mean"], "std_reward": greedy["return_std"]}
 
     def predict(self, observations: Any) -> np.ndarray:
         """The greedy action at one observation, or the actions at a batch of them."""
@@ -65,12 +69,19 @@ class Trainer:
     @property
     def policy(self) -> Policy:
         """The trained policy."""
-        return _policy_of(_trained(self.results), self.scenario.output_directory)
+        results = self._trained()
+        files = find_run(results.run_id, self.scenario.output_directory)
+        return _load(files.trial(results.trial) / "policy")
+
+    def _trained(self) -> TrialResult:
+        if self.results is None:
+            raise ProximaError("train() first: there is no policy yet")
+        return self.results
 
     def __repr__(self) -> str:
-        env = dataclasses.asdict(self.scenario).get("env") or {}
-        algorithm = dataclasses.asdict(self.scenario).get("algorithm") or {}
-        what = " on ".join(str(part) for part in (algorithm.get("name"), env.get("name")) if part)
+        settings = dataclasses.asdict(self.scenario)
+        names = ((settings.get(key) or {}).get("name") for key in ("algorithm", "env"))
+        what = " on ".join(str(name) for name in names if name)
         state = "not trained yet: train()" if self.results is None else repr(self.results)
         return f"Trainer({what or self.scenario.name}, {state})"
 
@@ -91,8 +102,7 @@ def PPOTrainer(
     name (`max_episodes=1000`, `target_reward=195.0`, `learning_rate=1e-3`, `seed=7`), found in its section.
     What is not named stays as it is in the scenario, or has its default.
     """
-    settings = {"enabled": enable_mlflow} | settings
-    return Trainer(scenario_for(env, "ppo", settings, network), progress)
+    return _trainer("ppo", env, network, enable_mlflow, progress, settings)
 
 
 def DDPGTrainer(
@@ -104,8 +114,7 @@ def DDPGTrainer(
     **settings: Any,
 ) -> Trainer:
     """A trainer of one DDPG agent, or TD3 by its settings; used as `PPOTrainer` is."""
-    settings = {"enabled": enable_mlflow} | settings
-    return Trainer(scenario_for(env, "ddpg", settings, network), progress)
+    return _trainer("ddpg", env, network, enable_mlflow, progress, settings)
 
 
 def SPOTrainer(
@@ -117,14 +126,18 @@ def SPOTrainer(
     **settings: Any,
 ) -> Trainer:
     """A trainer of one SPO agent on a compiled environment; used as `PPOTrainer` is."""
-    settings = {"enabled": enable_mlflow} | settings
-    return Trainer(scenario_for(env, "spo", settings, network), progress)
+    return _trainer("spo", env, network, enable_mlflow, progress, settings)
 
 
-def scenario_for(
-    env: Any, algorithm: str, settings: Mapping[str, Any], network: Any = None
-) -> Scenario:
-    """The scenario of a trainer: an environment's defaults or one given, and the settings."""
+def _trainer(
+    algorithm: str,
+    env: Any,
+    network: Any,
+    enable_mlflow: bool,
+    progress: bool,
+    settings: Mapping[str, Any],
+) -> Trainer:
+    """The trainer of an environment with its defaults, or of a scenario, and the settings."""
     source = f"{algorithm.upper()}Trainer"
     if isinstance(env, Scenario):
         _check_algorithm(env, algorithm, source)
@@ -138,7 +151,10 @@ def scenario_for(
     if network is not None:
         kind = network if isinstance(network, str) else path_to(network, type(network).__name__)
         mapping["network"] = {"kind": kind}
-    return with_settings(from_mapping(mapping, source), settings, source)
+    mapping = to_mapping(from_mapping(mapping, source))
+    for key, value in {"enabled": enable_mlflow, **settings}.items():
+        _section_of(key, mapping, source)[key] = value
+    return Trainer(from_mapping(mapping, source), progress)
 
 
 def _check_algorithm(scenario: Scenario, algorithm: str, source: str) -> None:
@@ -147,62 +163,24 @@ def _check_algorithm(scenario: Scenario, algorithm: str, source: str) -> None:
             f"{source}: the scenario {scenario.name} has no environment; train it with "
             "proxima.run_single_experiment(scenario)"
         )
-    trained_by = scenario.algorithm.name
-    if trained_by == algorithm:
-        return
-    use = (
-        f"{trained_by.upper()}Trainer" if trained_by in ALGORITHMS else "proxima.Trainer(scenario)"
-    )
-    raise ProximaError(
-        f"{source}: the scenario {scenario.name} is trained by {trained_by}; "
-        f"use {use}, or another scenario"
-    )
+    name = scenario.algorithm.name
+    if name != algorithm:
+        use = f"{name.upper()}Trainer" if name in ALGORITHMS else "proxima.Trainer(scenario)"
+        raise ProximaError(
+            f"{source}: the scenario {scenario.name} is trained by {name}; "
+            f"use {use}, or another scenario"
+        )
 
 
-def _trained(results: TrialResult | None) -> TrialResult:
-    if results is None:
-        raise ProximaError("train() first: there is no policy yet")
-    return results
-
-
-@cache
-def _policy(directory: Path) -> Policy:
-    return Policy(directory)
-
-
-def _policy_of(results: TrialResult, output_directory: str) -> Policy:
-    return _policy(find_run(results.run_id, output_directory).trial(results.trial) / "policy")
-
-
-def evaluate_results(
-    scenario: Scenario, results: TrialResult | None, num_episodes: int
-) -> dict[str, Any]:
-    """Greedy returns of the policy that a training gave."""
-    found = evaluate_reference(
-        _trained(results).run_id, num_episodes, output_directory=scenario.output_directory
-    )["evaluation"]
-    return found | {"avg_reward": found["return_mean"], "std_reward": found["return_std"]}
-
-
-def with_settings(scenario: Scenario, settings: Mapping[str, Any], source: str) -> Scenario:
-    """The scenario with settings given by their own names, each put into its section."""
-    mapping = to_mapping(scenario)
-    for key, value in settings.items():
-        section = _section_of(key, mapping, source)
-        target = mapping if section is None else mapping[section]
-        target[key] = value
-    return from_mapping(mapping, source)
-
-
-def _section_of(key: str, mapping: Mapping[str, Any], source: str) -> str | None:
-    """The section that has the setting; None for one of the scenario's own."""
+def _section_of(key: str, mapping: dict[str, Any], source: str) -> dict[str, Any]:
+    """The section that has the setting, or the scenario itself."""
     if key in mapping and key not in SECTIONS:
-        return None
-    holders = {name: list(mapping[name]) for name in SECTIONS if mapping.get(name) is not None}
-    for name, keys in holders.items():
-        if key in keys:
-            return name
-    known = sorted({key for keys in holders.values() for key in keys})
+        return mapping
+    sections: list[dict[str, Any]] = [mapping[name] for name in SECTIONS if mapping.get(name)]
+    for section in sections:
+        if key in section:
+            return section
+    known = sorted(set().union(*sections))
     near = difflib.get_close_matches(key, known, 1)
     hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(known)}"
     raise ProximaError(f"{source}: {key}: unknown setting; {hint}")

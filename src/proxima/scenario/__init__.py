@@ -3,17 +3,16 @@
 from proxima.scenario.read import (
     Overrides,
     changed,
-    describe,
     differences,
     dump,
     from_mapping,
-    json_schema,
     load,
     parse,
     shipped,
     to_mapping,
     to_stored,
 )
+from proxima.scenario.schema import json_schema
 from proxima.scenario.tree import EnvironmentScenario, Scenario
 
 __all__ = [
@@ -21,7 +20,6 @@ __all__ = [
     "Overrides",
     "Scenario",
     "changed",
-    "describe",
     "differences",
     "dump",
     "from_mapping",

@@ -4,7 +4,7 @@ A domain's own scenario class has these sections and adds its own. The classes o
 and `network` depend on a key in them, so the scenario's class is generic over both.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
 from typing import (
     Annotated,
@@ -21,8 +21,7 @@ from typing import (
 from annotated_types import Ge, Interval
 from pydantic import ConfigDict, with_config
 
-from proxima.build import ALGORITHMS, DOMAINS, algorithm, domain, domain_with_backend
-from proxima.core.errors import ProximaError
+from proxima.build import ALGORITHMS, algorithm, domain, domain_with_backend
 from proxima.core.faults import KeyPath
 from proxima.core.network import Network
 from proxima.track.telemetry import TelemetryConfig
@@ -87,7 +86,7 @@ class Choice(NamedTuple):
     section: str
     key: str
     names: tuple[str, ...]  # the first is the default
-    config: Any  # a name → the section's class
+    config: Callable[[str], type]  # a name → the section's class
 
 
 def choices_of(name: str) -> list[Choice]:
@@ -118,35 +117,12 @@ def domain_name(merged: Mapping[str, Any]) -> str:
     return domain_with_backend(backend if isinstance(backend, str) else "")
 
 
-def domains_with(section: str) -> list[str]:
-    """The domains whose scenarios have a section of this name."""
-    return [name for name in DOMAINS if section in section_types(domain(name).scenario)]
-
-
-def name_choices(merged: dict[str, Any]) -> None:
-    """Write the keys by which classes are chosen where they were left out."""
-    merged["domain"] = domain_name(merged)
-    for choice in choices_of(merged["domain"]):
-        section = merged.setdefault(choice.section, {})
-        if isinstance(section, dict):
-            section.setdefault(choice.key, choice.names[0])
-
-
 def class_of(merged: Mapping[str, Any]) -> Any:
     """The class of a scenario whose choices are named, its parameters filled in."""
     kind: Any = domain(merged["domain"]).scenario
-    chosen = {
-        each.section: each.config(_chosen(merged, each)) for each in choices_of(merged["domain"])
-    }
-    return kind[chosen["algorithm"], chosen["network"]] if chosen else kind
-
-
-def _chosen(merged: Mapping[str, Any], choice: Choice) -> str:
-    section = merged.get(choice.section)
-    name = section.get(choice.key) if isinstance(section, Mapping) else None
-    if not isinstance(name, str):
-        raise ProximaError(f"{choice.section}.{choice.key}: expected text")
-    return name
+    choices = choices_of(merged["domain"])
+    configs = [choice.config(merged[choice.section][choice.key]) for choice in choices]
+    return kind[tuple(configs)] if configs else kind
 
 
 def section_types(kind: Any) -> dict[str, Any]:
@@ -159,28 +135,24 @@ def section_types(kind: Any) -> dict[str, Any]:
     hints = {name: given.get(hint, hint) for name, hint in get_type_hints(origin).items()}
     if not issubclass(origin, Scenario):
         return hints
-    own = [name for name in hints if name not in get_type_hints(EnvironmentScenario)]
-    shared = [name for name in hints if name not in own]
-    last = [name for name in shared if name in LAST]
-    first = [name for name in shared if name in get_type_hints(Scenario) and name not in LAST]
-    middle = [name for name in shared if name not in first and name not in last]
-    return {name: hints[name] for name in (*first, *own, *middle, *last)}
+    first, shared = get_type_hints(Scenario), get_type_hints(EnvironmentScenario)
+    order = sorted(hints, key=lambda name: (name in LAST, name not in first, name in shared))
+    return {name: hints[name] for name in order}
 
 
 def section_keys(merged: Mapping[str, Any]) -> dict[str, list[str]]:
     """The keys of every section by its dotted path; under the empty one those of the scenario itself."""
-    kind = class_of(merged)
-    return {path: list(section_types(each)) for path, each in _sections(merged, kind, "")}
 
+    def collect(kind: Any, above: str) -> Iterator[tuple[str, list[str]]]:
+        types = section_types(kind)
+        yield above, list(types)
+        for key, hint in types.items():
+            if not above and is_optional(hint) and merged.get(key) is None:
+                continue  # not in this scenario: its keys would only confuse
+            for config in _configs_in(hint):
+                yield from collect(config, f"{above}.{key}".lstrip("."))
 
-def _sections(merged: Mapping[str, Any], kind: Any, above: str) -> Iterator[tuple[str, Any]]:
-    yield above, kind
-    for key, hint in section_types(kind).items():
-        path = f"{above}.{key}".lstrip(".")
-        if not above and is_optional(hint) and merged.get(key) is None:
-            continue  # not in this scenario: its keys would only confuse
-        for config in _configs_in(hint):
-            yield from _sections(merged, config, path)
+    return dict(collect(class_of(merged), ""))
 
 
 def is_optional(hint: Any) -> bool:

@@ -1,12 +1,30 @@
-"""What is wrong with the keys and types of a scenario, in words."""
+"""What is wrong with a scenario, in words: its keys and types, and settings that are each right alone."""
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from proxima.build import DOMAINS, domain
 from proxima.core.faults import Fault, KeyPath
-from proxima.scenario.tree import domains_with, dotted, section_keys
+from proxima.scenario.tree import EnvironmentScenario, Scenario, dotted, section_keys, section_types
 from proxima.yaml import shown
+
+
+def common_faults(scenario: Scenario) -> Iterator[Fault]:
+    """Settings that contradict each other, whatever the scenario is about."""
+    name, endpoint = scenario.name, scenario.telemetry.otlp_endpoint
+    if name.startswith(".") or set(name) & set("/\\") or not name.isprintable():
+        rule = "names a directory: no slashes, line breaks or leading dot"
+        yield Fault((("name",),), f"{shown(name)} is not allowed: it {rule}")
+    if endpoint is not None and not endpoint.startswith(("http://", "https://")):
+        remedy = "write http://HOST:4318, OTLP over HTTP's usual port"
+        yield Fault((("telemetry", "otlp_endpoint"),), f"{shown(endpoint)} is no address; {remedy}")
+    if isinstance(scenario, EnvironmentScenario):
+        training = scenario.training
+        if training.max_steps is None and training.max_episodes is None:
+            paths = (("training", "max_steps"), ("training", "max_episodes"))
+            text = "null, and training.max_episodes is null too: training would never end; set one"
+            yield Fault(paths, text)
 
 
 def type_faults(errors: Sequence[Any], merged: dict[str, Any]) -> list[Fault]:
@@ -16,11 +34,8 @@ def type_faults(errors: Sequence[Any], merged: dict[str, Any]) -> list[Fault]:
         path = present(error["loc"], merged)[0]
         by_path.setdefault(path, []).append(error)
     inner = {path[:length] for path in by_path for length in range(len(path))}
-    return [
-        Fault((path,), _type_words(path, found, merged))
-        for path, found in by_path.items()
-        if path not in inner
-    ]
+    outer = [path for path in by_path if path not in inner]
+    return [Fault((path,), _type_words(path, by_path[path], merged)) for path in outer]
 
 
 _EXPECTED = {
@@ -62,16 +77,16 @@ def _unknown_key_words(path: KeyPath, value: Any, merged: Mapping[str, Any]) -> 
     """The nearest right name: the same key elsewhere, a like one here, a like one elsewhere."""
     section = dotted(part for part in path[:-1] if isinstance(part, str))
     key, sections = str(path[-1]), section_keys(merged)
-    everywhere = [
-        (name, f"{where}.{name}".lstrip(".")) for where in sections for name in sections[where]
-    ]
-    here = difflib.get_close_matches(key, sections[section], n=1)
-    like = difflib.get_close_matches(key, [name for name, _ in everywhere], n=1)
-    same = [place for name, place in everywhere if name == key]
-    meant = same or here or [place for name, place in everywhere if name in like]
+    known = {
+        f"{above}.{name}".lstrip("."): name for above, names in sections.items() for name in names
+    }
+    near = difflib.get_close_matches(key, sections[section], n=1)
+    like = difflib.get_close_matches(key, known.values(), n=1)
+    same = [full for full, name in known.items() if name == key]
+    meant = same or near or [full for full, name in known.items() if name in like]
     what = "unknown section" if len(path) == 1 and isinstance(value, dict) else "unknown key"
-    owners = [] if section else domains_with(key)
-    if owners and not same:
+    owners = [name for name in DOMAINS if key in section_types(domain(name).scenario)]
+    if owners and not same and not section:
         return (
             f"{what} where the domain is {merged['domain']}; {either(owners)} has it: set domain or "
             "env.backend"
@@ -87,9 +102,9 @@ def either(words: Sequence[str]) -> str:
 
 def present(path: KeyPath, tree: Any) -> tuple[KeyPath, Any]:
     """The parts of a path that lead on through the tree, and where they end."""
-    found: KeyPath = ()
+    passed: KeyPath = ()
     for part in path:
         is_key = isinstance(tree, dict) and part in tree
         if is_key or (isinstance(tree, list) and part in range(len(tree))):
-            found, tree = (*found, part), tree[part]
-    return found, tree
+            passed, tree = (*passed, part), tree[part]
+    return passed, tree

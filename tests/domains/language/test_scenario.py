@@ -4,7 +4,7 @@ import pytest
 from scenario_files import file_message, message
 
 from proxima.domains.language.scenario import LanguageScenario, stages_of
-from proxima.run.profile import profile_scenario
+from proxima.run.evaluate import profile_scenario
 from proxima.scenario import (
     EnvironmentScenario,
     dump,

@@ -263,7 +263,7 @@ def test_at_the_end_learners_are_on_the_host(place, monkeypatch):
     def note(what, trained):
         seen.update({(what, k): state.learner for k, state in enumerate(trained.lanes)})
 
-    def judging(prices, trained, outcomes):
+    def judged(prices, trained, outcomes):
         note("judge", trained)
         return judge(prices, trained, outcomes)
 
@@ -276,7 +276,7 @@ def test_at_the_end_learners_are_on_the_host(place, monkeypatch):
         layouts.append(built.layout)
         return export(scenario, built, trained)
 
-    monkeypatch.setattr(trading, "judge", judging)
+    monkeypatch.setattr(trading, "judge", judged)
     monkeypatch.setattr(trading, "draw", drawing)
     monkeypatch.setattr(judging, "export", exporting)
     go("sine_wave", *FOUR, "training.max_steps=640", "output_directory=hosted")
