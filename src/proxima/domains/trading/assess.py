@@ -9,8 +9,7 @@ earned nothing is no yardstick: where the best is to stay out, all that divides 
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
@@ -18,10 +17,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from proxima.core.errors import ProximaError
 from proxima.domains.trading.accounting import Account, account
-from proxima.domains.trading.baselines import RANDOM_RUNS, buy_and_hold, momentum, random_targets
+from proxima.domains.trading.baselines import (
+    RANDOM_RUNS,
+    buy_and_hold,
+    model_optimal,
+    momentum,
+    random_targets,
+)
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
 from proxima.domains.trading.env import decisions, fill_prices, fill_returns, targets_of
-from proxima.domains.trading.filters import model_optimal
 from proxima.domains.trading.market import SPLITS, Market, Prepared
 from proxima.domains.trading.metrics import (
     TOO_GOOD_BARS,
@@ -32,9 +36,17 @@ from proxima.domains.trading.metrics import (
 )
 from proxima.domains.trading.oracles import foresight_targets
 from proxima.domains.trading.resampling import INTERVAL, mean_interval
+from proxima.domains.trading.results import (
+    Chance,
+    References,
+    SplitReferences,
+    SplitResult,
+    TradingTrial,
+)
+from proxima.run.files import plain
 
 Floats = NDArray[np.float64]
-Targets = Mapping[str, Mapping[str, Floats | None]]
+Targets = Mapping[str, Mapping[str, Floats | None]]  # by split, then by reference
 
 RANDOM_BARS = 40_000_000  # runs times bars; past it there are fewer runs
 LEAST_RANDOM_RUNS = 20
@@ -44,35 +56,45 @@ TOO_GOOD_HIT_RATE = 0.99
 TOO_GOOD_SCORE = 0.98
 
 
+def reference_targets(prepared: Prepared, env: TradingEnvConfig) -> Targets:
+    """Targets (T,) of buy_and_hold, momentum, foresight and model (or None) on every split."""
+    targets = {}
+    for split in SPLITS:
+        market = prepared.split(split)
+        targets[split] = {
+            "buy_and_hold": buy_and_hold(market, env),
+            "momentum": momentum(market, env),
+            "foresight": foresight_targets(returns_of(market, env), env),
+            "model": model_optimal(prepared.pattern, prepared.params, market, env),
+        }
+    return targets
+
+
 def references(
     prepared: Prepared, env: TradingEnvConfig, data: DataConfig, targets: Targets | None = None
-) -> dict[str, Any]:
+) -> References:
     """Metrics of baselines and oracles on every split; `targets` as reference_targets gives them."""
     targets = targets or reference_targets(prepared, env)
     splits = {}
     for split in SPLITS:
-        market = prepared.split(split)
-        sheets = {
-            name: None if chosen is None else _sheet(market, env, data, chosen)
-            for name, chosen in targets[split].items()
-        }
-        splits[split] = {**sheets, "random": {"log_return": _chance(market, env)}}
-    return {"splits": splits}
+        market, sheets = prepared.split(split), {}
+        for name, chosen in targets[split].items():
+            done = None if chosen is None else account_of(market, env, chosen)
+            sheets[name] = done and plain(tear_sheet(done, data.periods_per_year))
+        splits[split] = SplitReferences(**sheets, random={"log_return": _chance(market, env)})
+    return References(splits=splits)
 
 
-def reference_targets(prepared: Prepared, env: TradingEnvConfig) -> dict[str, dict[str, Any]]:
-    """Targets (T,) of buy_and_hold, momentum, foresight and model (or None) on every split."""
-    return {split: dict(_reference_targets(prepared, split, env)) for split in SPLITS}
-
-
-def _reference_targets(
-    prepared: Prepared, split: str, env: TradingEnvConfig
-) -> Iterator[tuple[str, Floats | None]]:
-    market = prepared.split(split)
-    yield "buy_and_hold", buy_and_hold(market, env)
-    yield "momentum", momentum(market, env)
-    yield "foresight", foresight_targets(returns_of(market, env), env)
-    yield "model", model_optimal(prepared.pattern, prepared.params, market, env)
+def _chance(market: Market, env: TradingEnvConfig) -> Chance:
+    """Mean and interval of the log return of uniformly random targets."""
+    returns = returns_of(market, env)
+    runs = max(LEAST_RANDOM_RUNS, min(RANDOM_RUNS, RANDOM_BARS // len(returns)))
+    ends = [
+        float(account(targets, returns, env.fee, env.borrow_rate).log_value[-1])
+        for targets in random_targets(market, env, runs)
+    ]
+    low, high = np.percentile(ends, INTERVAL)
+    return Chance(mean=float(np.mean(ends)), low=float(low), high=float(high), runs=runs)
 
 
 def assess(
@@ -80,27 +102,17 @@ def assess(
     env: TradingEnvConfig,
     data: DataConfig,
     actions: Mapping[str, ArrayLike],
-    compared: Mapping[str, Any],
-) -> dict[str, Any]:
+    compared: References,
+) -> TradingTrial:
     """One trial's recorded actions, (T,) or (T, 1) per split, against the references."""
-    return {
-        "splits": {
-            split: _assess_split(
-                prepared.split(split), env, data, np.asarray(recorded), compared["splits"][split]
-            )
-            for split, recorded in actions.items()
-        }
-    }
+    splits = {}
+    for split, recorded in actions.items():
+        done = account_of(prepared.split(split), env, targets_of(np.asarray(recorded), env))
+        splits[split] = _assess_split(done, data, compared.splits[split])
+    return TradingTrial(splits=splits)
 
 
-def _assess_split(
-    market: Market,
-    env: TradingEnvConfig,
-    data: DataConfig,
-    actions: NDArray,
-    compared: Mapping[str, Any],
-) -> dict[str, Any]:
-    done = account_of(market, env, targets_of(actions, env))
+def _assess_split(done: Account, data: DataConfig, compared: SplitReferences) -> SplitResult:
     low, high = mean_interval(done.log_return)
     bars, total = len(done.log_return), float(done.log_value[-1])
     agent = tear_sheet(done, data.periods_per_year)
@@ -110,8 +122,8 @@ def _assess_split(
         # The best without looking ahead is no measure for one who does.
         "model": None if data.leaky else _score(total, compared, "model"),
     }
-    alarms = [*too_good(done), *_suspicious(done, agent["hit_rate"], compared)]
-    return {"agent": plain(agent), "score": scores, "too_good": alarms}
+    alarms = (*too_good(done), *_suspicious(done, agent["hit_rate"], compared))
+    return SplitResult(agent=plain(agent), score=scores, too_good=alarms)
 
 
 def score(agent: float, chance: float, oracle: float) -> float | None:
@@ -121,14 +133,14 @@ def score(agent: float, chance: float, oracle: float) -> float | None:
     return (agent - chance) / (oracle - chance)
 
 
-def _score(log_return: float, compared: Mapping[str, Any], oracle: str) -> float | None:
+def _score(log_return: float, compared: SplitReferences, oracle: str) -> float | None:
     if compared[oracle] is None:
         return None
-    chance = compared["random"]["log_return"]["mean"]
+    chance = compared.random["log_return"].mean
     return score(log_return, chance, compared[oracle]["log_return"])
 
 
-def _suspicious(done: Account, hit_rate: float, compared: Mapping[str, Any]) -> list[str]:
+def _suspicious(done: Account, hit_rate: float, compared: SplitReferences) -> list[str]:
     """What an account is too good at, in words, unless a baseline on the same bars is too.
 
     Baselines do not look ahead: where one of them wins nearly every bar, or is as good as perfect
@@ -139,21 +151,21 @@ def _suspicious(done: Account, hit_rate: float, compared: Mapping[str, Any]) -> 
     usual = max(sheet["hit_rate"] or 0.0 for sheet in baselines)
     reached = _score(float(done.log_value[-1]), compared, "foresight")
     easy = _score(max(sheet["log_return"] for sheet in baselines), compared, "foresight")
-    found = []
-    # A hit rate of 1 is told by too_good, whatever the baselines do.
+    alarms = []
+    # A hit rate of 1 is reported by too_good, whatever the baselines do.
     if held > TOO_GOOD_BARS and usual < TOO_GOOD_HIT_RATE <= hit_rate < 1:
-        found.append(
+        alarms.append(
             f"{_percent(hit_rate)} of its {held:,} bars with a position won, of the best baseline's "
             f"{_percent(usual)}"
         )
     if bars <= TOO_GOOD_BARS or reached is None or easy is None:
-        return found
+        return alarms
     if easy < TOO_GOOD_SCORE <= reached:
-        found.append(
+        alarms.append(
             f"it went {_percent(reached)} of the way from chance to perfect foresight over {bars:,} bars, "
             f"the best baseline {_percent(easy)}"
         )
-    return found
+    return alarms
 
 
 def _percent(share: float) -> str:
@@ -166,12 +178,11 @@ def deflated(
     data: DataConfig,
     actions: NDArray,
     trial_sharpes: ArrayLike,
-    split: str = "test",
 ) -> float | None:
-    """The deflated Sharpe ratio of one trial, given the annualised Sharpe ratios of all."""
-    done = account_of(prepared.split(split), env, targets_of(actions, env))
-    found = deflated_sharpe(np.expm1(done.log_return), trial_sharpes, data.periods_per_year)
-    return found if math.isfinite(found) else None
+    """The deflated Sharpe ratio of one trial on the test split, given the annualised ratios of all."""
+    done = account_of(prepared.test, env, targets_of(actions, env))
+    ratio = deflated_sharpe(np.expm1(done.log_return), trial_sharpes, data.periods_per_year)
+    return ratio if math.isfinite(ratio) else None
 
 
 def returns_of(market: Market, env: TradingEnvConfig) -> Floats:
@@ -213,26 +224,3 @@ def rollout_frame(market: Market, env: TradingEnvConfig, targets: Floats) -> pl.
             "drawdown": drawdowns(done.log_value)[1:],
         }
     )
-
-
-def plain(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """Metrics as JSON can hold them: what does not exist is null."""
-    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-
-
-def _sheet(
-    market: Market, env: TradingEnvConfig, data: DataConfig, targets: Floats
-) -> dict[str, float | None]:
-    return plain(tear_sheet(account_of(market, env, targets), data.periods_per_year))
-
-
-def _chance(market: Market, env: TradingEnvConfig) -> dict[str, float]:
-    """Mean and interval of the log return of uniformly random targets."""
-    returns = returns_of(market, env)
-    runs = max(LEAST_RANDOM_RUNS, min(RANDOM_RUNS, RANDOM_BARS // len(returns)))
-    ends = [
-        float(account(targets, returns, env.fee, env.borrow_rate).log_value[-1])
-        for targets in random_targets(market, env, runs)
-    ]
-    low, high = np.percentile(ends, INTERVAL)
-    return {"mean": float(np.mean(ends)), "low": float(low), "high": float(high), "runs": runs}

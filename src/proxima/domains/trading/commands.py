@@ -71,7 +71,7 @@ def peek_at(reference: str, plot: Path | None, root: str | Path = ".") -> dict[s
         config, name = scenario.data, scenario.name
     summary, time, close = peek(read_source(config, name, root), config)
     if plot is not None:
-        from proxima.domains.trading.price_plot import price_plot
+        from proxima.domains.trading.plots import price_plot
 
         splits = {each["split"]: (each["first"], each["last"]) for each in summary["splits"]}
         try:

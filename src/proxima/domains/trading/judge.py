@@ -14,20 +14,10 @@ from proxima.domains.trading.baselines import random_targets
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
 from proxima.domains.trading.env import targets_of
 from proxima.domains.trading.market import SPLITS, Prepared
-from proxima.domains.trading.results import (
-    Chance,
-    References,
-    SplitReferences,
-    SplitResult,
-    TradingSummary,
-    TradingTrial,
-)
+from proxima.domains.trading.results import Metrics, TradingSummary, TradingTrial
 from proxima.run.files import read_json
 from proxima.run.results import Aggregate, Outcome, aggregate_of
 from proxima.train.program import Recording
-
-BESIDE = ("buy_and_hold", "momentum", "foresight", "model")
-Actions = dict[str, np.ndarray]  # by split
 
 
 class PriceRun(NamedTuple):
@@ -41,27 +31,44 @@ class PriceRun(NamedTuple):
 
 def judge(prices: PriceRun, trained: Trained, outcomes: list[Outcome]) -> Verdict:
     """The outcomes with what each trial made of the prices; rollouts are written."""
+    prepared, env, data = prices.prepared, prices.env, prices.data
     root = trained.trials[0].parent
-    targets = assess.reference_targets(prices.prepared, prices.env)
-    compared = assess.references(prices.prepared, prices.env, prices.data, targets)
-    actions = [_actions(prices, state.learner) for state in trained.lanes]
-    judged = [
-        _trial(assess.assess(prices.prepared, prices.env, prices.data, each, compared))
-        for each in actions
-    ]
-    for split in SPLITS:
-        for name, chosen in targets[split].items():
+    targets = assess.reference_targets(prepared, env)
+    compared = assess.references(prepared, env, data, targets)
+    for split, others in targets.items():
+        for name, chosen in others.items():
             if chosen is not None:
                 _write(root / "rollouts" / f"{name}_{split}.parquet", prices, split, chosen)
-    for directory, recorded in zip(trained.trials, actions, strict=True):
-        for split, each in recorded.items():
+    judged, tested = [], []
+    for state, directory in zip(trained.lanes, trained.trials, strict=True):
+        actions = {split: record(state.learner).actions for split, record in prices.record.items()}
+        judged.append(assess.assess(prepared, env, data, actions, compared))
+        tested.append(actions["test"])
+        for split, recorded in actions.items():
             path = directory / "rollouts" / f"{split}.parquet"
-            _write(path, prices, split, targets_of(each, prices.env))
-    summary = _summary(prices, root, judged, actions, _references(compared))
+            _write(path, prices, split, targets_of(recorded, env))
+    chosen_trial = _best_on_validation(judged)
+    sharpes = [trial.splits["test"].agent["sharpe"] for trial in judged] + _earlier_sharpes(root)
+    summary = TradingSummary(
+        references=compared,
+        aggregate={
+            split: _aggregate([trial.splits[split].agent for trial in judged]) for split in SPLITS
+        },
+        score={split: _scores([trial.splits[split].score for trial in judged]) for split in SPLITS},
+        chosen_trial=chosen_trial,
+        deflated_sharpe=assess.deflated(
+            prepared,
+            env,
+            data,
+            tested[chosen_trial],
+            [sharpe for sharpe in sharpes if sharpe is not None],
+        ),
+        alarms=tuple(_alarms(judged)),
+    )
     for alarm in summary.alarms:
         trained.say(f"Too good to be true? {alarm}. Look for a leak before you believe it.")
-    beside = compared["splits"]["test"]
-    known = {name: beside[name]["log_return"] for name in BESIDE if beside[name] is not None}
+    test = compared.splits["test"]
+    known = {name: test[name]["log_return"] for name in targets["test"] if test[name] is not None}
     outcomes = [
         dataclasses.replace(outcome, details=trial, baselines={**outcome.baselines, **known})
         for outcome, trial in zip(outcomes, judged, strict=True)
@@ -84,72 +91,21 @@ def draw(prices: PriceRun, trained: Trained, lane: int, outcome: Outcome) -> Non
     trained.paint(plots.draw, plots.compare_rollouts, folder / "rollouts.png", *both)
 
 
-def _summary(
-    prices: PriceRun,
-    root: Path,
-    judged: list[TradingTrial],
-    actions: list[Actions],
-    references: References,
-) -> TradingSummary:
-    chosen = _best_on_validation(judged)
-    return TradingSummary(
-        references=references,
-        aggregate={split: _aggregate(judged, split, "agent") for split in SPLITS},
-        score={split: _scores(judged, split) for split in SPLITS},
-        chosen_trial=chosen,
-        deflated_sharpe=assess.deflated(
-            prices.prepared,
-            prices.env,
-            prices.data,
-            actions[chosen]["test"],
-            _sharpes(judged) + _earlier_sharpes(root),
-        ),
-        alarms=tuple(_alarms(judged)),
-    )
-
-
-def _actions(prices: PriceRun, learner: PyTree) -> Actions:
-    return {split: record(learner).actions for split, record in prices.record.items()}
-
-
-def _trial(assessed: dict) -> TradingTrial:
-    splits = assessed["splits"].items()
-    return TradingTrial(
-        splits={
-            name: SplitResult(**{**each, "too_good": tuple(each["too_good"])})
-            for name, each in splits
-        }
-    )
-
-
-def _references(compared: dict) -> References:
-    return References(
-        splits={
-            split: SplitReferences(
-                **{**each, "random": {"log_return": Chance(**each["random"]["log_return"])}}
-            )
-            for split, each in compared["splits"].items()
-        }
-    )
-
-
 def _write(path: Path, prices: PriceRun, split: str, targets: np.ndarray) -> None:
     path.parent.mkdir(exist_ok=True)
     assess.rollout_frame(prices.prepared.split(split), prices.env, targets).write_parquet(path)
 
 
-def _aggregate(judged: list[TradingTrial], split: str, part: str) -> dict[str, Aggregate]:
+def _aggregate(trials: list[Metrics]) -> dict[str, Aggregate]:
     """Interquartile mean and interval over trials of every number that all trials can have."""
-    rows = [trial.splits[split][part] for trial in judged]
-    return {name: aggregate_of([row[name] for row in rows]) for name in rows[0]}
+    return {name: aggregate_of([trial[name] for trial in trials]) for name in trials[0]}
 
 
-def _scores(judged: list[TradingTrial], split: str) -> dict[str, Aggregate | None]:
+def _scores(trials: list[Metrics]) -> dict[str, Aggregate | None]:
     """The same of the scores; null where there is none, which is no failure of any trial."""
-    rows = [trial.splits[split].score for trial in judged]
     return {
-        oracle: None if all(row[oracle] is None for row in rows) else figure
-        for oracle, figure in _aggregate(judged, split, "score").items()
+        oracle: None if all(trial[oracle] is None for trial in trials) else over_trials
+        for oracle, over_trials in _aggregate(trials).items()
     }
 
 
@@ -158,18 +114,12 @@ def _best_on_validation(judged: list[TradingTrial]) -> int:
     return int(np.argmax([-np.inf if value is None else value for value in returns]))
 
 
-def _sharpes(trials: list[TradingTrial]) -> list[float]:
-    ratios = [trial.splits["test"].agent["sharpe"] for trial in trials]
-    return [sharpe for sharpe in ratios if sharpe is not None]
-
-
-def _earlier_sharpes(root: Path) -> list[float]:
+def _earlier_sharpes(root: Path) -> list[float | None]:
     """Of the finished runs of this experiment: trying often enough makes any Sharpe ratio look good."""
-    others = [path for path in root.parent.glob("*/trial_*/results.json")]
-    results = [read_json(path) for path in sorted(others) if root not in path.parents]
-    splits = [((each.get("details") or {}).get("splits") or {}) for each in results]
-    ratios = [each["test"]["agent"]["sharpe"] for each in splits if "test" in each]
-    return [sharpe for sharpe in ratios if sharpe is not None]
+    paths = sorted(root.parent.glob("*/trial_*/results.json"))
+    results = [read_json(path) for path in paths if root not in path.parents]
+    splits = [((result.get("details") or {}).get("splits") or {}) for result in results]
+    return [parts["test"]["agent"]["sharpe"] for parts in splits if "test" in parts]
 
 
 def _alarms(judged: list[TradingTrial]) -> list[str]:

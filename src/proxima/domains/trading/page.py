@@ -1,49 +1,98 @@
-"""What a report says about a trading run: the result beside the baselines, then the tear sheet."""
+"""What a report says about a trading run: the result beside baselines, then the tear sheet and tables."""
 
-from proxima.domains.trading.rollouts import EARNINGS, read_rollout
-from proxima.domains.trading.tear_sheet import (
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from proxima.domains.trading import plots
+from proxima.domains.trading.results import SplitReferences, TradingSummary
+from proxima.domains.trading.rollouts import (
+    REFERENCES,
     Rollouts,
-    key_figures,
-    median_trial,
-    sentence,
-    tear_sheet,
-    trial_table,
+    calendar,
+    column,
+    read_rollouts,
+    times,
 )
 from proxima.report import returns
-from proxima.report.html import Markup, alarm, section
+from proxima.report.chosen import median_index
+from proxima.report.html import (
+    Content,
+    Markup,
+    alarm,
+    fold,
+    join,
+    picture,
+    section,
+    shaded,
+    table,
+    tag,
+)
+from proxima.report.numbers import Write, figure, has_interval, interval, share, with_interval
 from proxima.report.page import Page, RunData
+from proxima.report.trials import MOST_ROWS, trials_table
+from proxima.run.results import Aggregate, Summary, TrialResult
 
-REFERENCES = ("buy_and_hold", "momentum", "model", "foresight")
+if TYPE_CHECKING:
+    import polars as pl
+
+# What metrics are called, and how their values are written.
+METRICS: dict[str, tuple[str, Write]] = {
+    "log_return": ("Log return", figure),
+    "total_return": ("Total return", share),
+    "cagr": ("Growth a year", share),
+    "sharpe": ("Sharpe ratio", figure),
+    "sortino": ("Sortino ratio", figure),
+    "calmar": ("Calmar ratio", figure),
+    "max_drawdown": ("Maximum drawdown", share),
+    "volatility": ("Volatility a year", share),
+    "var_5": ("Value at risk, 5 %, a bar", share),
+    "omega": ("Omega ratio", figure),
+    "profit_factor": ("Profit factor", figure),
+    "tail_ratio": ("Tail ratio", figure),
+    "psr": ("Probability of Sharpe > 0", share),
+    "hit_rate": ("Bars won while invested", share),
+    "trades": ("Trades", figure),
+    "holding_time": ("Bars held", figure),
+    "turnover": ("Turnover a bar", figure),
+    "exposure_long": ("Time long", share),
+    "exposure_short": ("Time short", share),
+    "exposure_flat": ("Time flat", share),
+}
+# Columns of the metric tables, in the order in which one asks: what else could I have done?
+COLUMNS = ("buy_and_hold", "momentum", "random", "model", "foresight")
+NAMES = {**REFERENCES, "random": "random trading"}
+LEAST_WINDOW = 20  # bars of a rolling ratio
+FULL_SHADE = 0.1  # return of a calendar's cell in full colour, unless larger ones are common
 
 
 def page(run: RunData) -> Page:
     """The result beside the baselines, learning, the tear sheet of the median trial, every trial."""
+    summary: Summary = run.summary
     rollouts = read_rollouts(run)
-    median = median_trial(run.summary, rollouts)
+    median = _median_trial(rollouts)
+    pictures = [] if median is None else _pictures(median, rollouts)
     return Page(
         about=returns.about(run),
-        result=sentence(run.summary),
+        result=_sentence(summary),
         alarms=[*_leaks(run), *returns.broken_trials(run)],
-        figures=key_figures(run.summary),
+        figures=_key_figures(summary.details),
         sections=[
             returns.learning_section(run, "Evaluated on the validation split."),
-            tear_sheet(run.summary, rollouts),
-            section("Trials", trial_table(run.summary, median)),
+            section(
+                "Test split",
+                *pictures,
+                tag("h3", "Metrics"),
+                _metric_table(summary, "test"),
+                fold("Validation split", _metric_table(summary, "validation")),
+                fold("Train split", _metric_table(summary, "train")),
+            ),
+            section("Trials", *_trials(summary, median)),
         ],
         commands=returns.commands(run),
         facts=returns.facts(run),
-    )
-
-
-def read_rollouts(run: RunData) -> Rollouts:
-    """What was recorded on the test split, as far as the files exist."""
-    trials = range(len(run.summary["trials"]))
-    paths = {trial: run.trial(trial) / "rollouts" / "test.parquet" for trial in trials}
-    others = {name: run.directory / "rollouts" / f"{name}_test.parquet" for name in REFERENCES}
-    return Rollouts(
-        {trial: read_rollout(path) for trial, path in paths.items() if path.is_file()},
-        {name: read_rollout(path, EARNINGS) for name, path in others.items() if path.is_file()},
-        run.scenario["data"]["periods_per_year"],
     )
 
 
@@ -54,7 +103,201 @@ def _leaks(run: RunData) -> list[Markup]:
         lead = "This scenario shows what a leak looks like; nobody could trade like this:"
         items = ["some of its features are not known when it decides (data.leaky)"]
         boxes.append(alarm("The agent sees the future", lead, items))
-    if run.summary["details"]["alarms"]:
+    if run.summary.details.alarms:
         lead = "Results like these come from leaks far more often than from skill:"
-        boxes.append(alarm("Too good to be true?", lead, run.summary["details"]["alarms"]))
+        boxes.append(alarm("Too good to be true?", lead, run.summary.details.alarms))
     return boxes
+
+
+def _sentence(summary: Summary) -> list[Content]:
+    """What the agent makes on the test split, and what anybody else would have made."""
+    details: TradingSummary = summary.details
+    earned, others = details.aggregate["test"]["log_return"], details.references.splits["test"]
+    over = ""
+    if has_interval(earned):
+        over = f" {interval(earned)} ({_over_trials(summary)})"
+    model = ""
+    if others.model is not None:
+        model = f", the model-optimal policy {figure(_earned(others, 'model'))}"
+    return [
+        "On the test split, which training never saw, the agent makes a log return after fees of ",
+        tag("strong", figure(earned.iqm)),
+        f"{over}. Buy and hold makes {figure(_earned(others, 'buy_and_hold'))}, "
+        f"momentum {figure(_earned(others, 'momentum'))}, "
+        f"random trading {figure(_earned(others, 'random'))}, "
+        f"perfect foresight {figure(_earned(others, 'foresight'))}{model}. ",
+        _verdict(earned, others),
+    ]
+
+
+def _verdict(earned: Aggregate, others: SplitReferences) -> str:
+    """Where the interval over trials lies next to the baselines."""
+    if earned.low is None or earned.high is None:
+        return "One trial says nothing about the next: run several for an interval."
+    sides: dict[str, list[str]] = {"above": [], "below": [], "not told apart from": []}
+    for name in ("buy_and_hold", "momentum", "random"):
+        value = _earned(others, name)
+        side = "above" if earned.low > value else "not told apart from"
+        sides["below" if earned.high < value else side].append(NAMES[name])
+    parts = [f"{side} {_listed(names)}" for side, names in sides.items() if names]
+    return f"The interval is {', '.join(parts)}."
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+
+
+def _earned(others: SplitReferences, name: str) -> float:
+    """The log return of a reference; of random trading the mean."""
+    value = others[name]["log_return"]
+    return value.mean if name == "random" else value
+
+
+def _over_trials(summary: Summary) -> str:
+    return f"interquartile mean and 95 % interval over {len(summary.trials)} trials"
+
+
+def _key_figures(details: TradingSummary) -> list[tuple[str, Content]]:
+    """The few numbers at the top, with their names."""
+    test = details.aggregate["test"]
+    chance = tag("small", f"trial {details.chosen_trial}: chance of skill")
+    return [
+        ("Log return", with_interval(test["log_return"])),
+        *_scores(details, "test", ("foresight", "model")),
+        ("Sharpe ratio", with_interval(test["sharpe"])),
+        ("Maximum drawdown", with_interval(test["max_drawdown"], share)),
+        ("Deflated Sharpe ratio", join([share(details.deflated_sharpe), " ", chance])),
+    ]
+
+
+def _scores(
+    details: TradingSummary, split: str, oracles: tuple[str, ...]
+) -> list[tuple[str, Content]]:
+    """The scores on a split with their names: an oracle that cannot be had, or earns nothing, gives none."""
+    scores = [(oracle, details.score[split][oracle]) for oracle in oracles]
+    return [
+        (f"Score, {NAMES[oracle]}", with_interval(score))
+        for oracle, score in scores
+        if score is not None and score.iqm is not None
+    ]
+
+
+def _median_trial(rollouts: Rollouts) -> int | None:
+    """The trial with the median log return on the test split, of those with a rollout."""
+    trials = list(rollouts.trials)
+    index = median_index([column(rollouts.trials[k], "log_return").sum() for k in trials])
+    return None if index is None else trials[index]
+
+
+def _pictures(trial: int, rollouts: Rollouts) -> list[Content]:
+    """The pictures and the calendar of one trial, the value of all."""
+    rollout = rollouts.trials[trial]
+    bars, (first, last) = len(rollout), times(rollout)[[0, -1]].astype("M8[D]")
+    intro = (
+        f"{bars:,} bars from {first} to {last}. Shown in bold and below: trial {trial}, the one "
+        "with the median log return on this split."
+    )
+    value = picture(
+        partial(plots.equity_and_drawdown, rollouts, trial),
+        "Value of the portfolio over time against the references, and drawdowns",
+    )
+    window, sharpe = max(LEAST_WINDOW, bars // 10), []
+    if bars >= 2 * window:
+        draw = partial(plots.rolling_sharpe_plot, rollouts, window, trial)
+        sharpe = [picture(draw, "Rolling Sharpe ratio")]
+    draw = partial(plots.actions_over_price, rollout, f"Position over price, trial {trial}")
+    actions = picture(draw, "Held position over the price")
+    return [tag("p", intro), value, *sharpe, actions, *_calendar(rollout, trial)]
+
+
+def _calendar(rollout: "pl.DataFrame", trial: int) -> list[Content]:
+    """A table of a trial's returns by month, day or hour."""
+    by_time = calendar(times(rollout), column(rollout, "log_return"))
+    finite = np.abs(by_time.values[np.isfinite(by_time.values)])
+    full = max(FULL_SHADE, float(np.percentile(finite, 90)) if len(finite) else 0.0)
+    rows: list[list[Content]] = []
+    for name, values, total in zip(by_time.rows, by_time.values, by_time.totals, strict=True):
+        cells = ["" if np.isnan(each) else shaded(_percent(each), each / full) for each in values]
+        rows.append([name, *cells, _percent(total) if np.isfinite(total) else ""])
+    title = f"Returns by {by_time.unit} in percent, trial {trial}"
+    return [tag("h3", title), table(["", *by_time.columns, "Total"], rows, "calendar")]
+
+
+def _percent(value: float) -> str:
+    percent = 100 * value
+    if abs(percent) >= 100_000:
+        return figure(percent)
+    digits = 1 if abs(percent) < 100 else 0
+    return f"{round(percent, digits) + 0.0:,.{digits}f}".replace("-", "−")  # no −0.0
+
+
+def _metric_table(summary: Summary, split: str) -> Markup:
+    """The metrics of the agent and of each reference, with a note that says how to read them."""
+    details: TradingSummary = summary.details
+    agent, others = details.aggregate[split], details.references.splits[split]
+    names = [name for name in COLUMNS if others[name] is not None]
+    sheets: list[Mapping[str, float | None]] = [
+        {"log_return": _earned(others, name)} if name == "random" else others[name]
+        for name in names
+    ]
+    rows: list[list[Content]] = [
+        [
+            title,
+            with_interval(agent[metric], write),
+            *(write(sheet.get(metric)) for sheet in sheets),
+        ]
+        for metric, (title, write) in METRICS.items()
+        if metric in agent
+    ]
+    scores = _scores(details, split, ("model", "foresight"))
+    rows += [[title, score] + [""] * len(names) for title, score in scores]
+    head = [
+        "",
+        "Agent",
+        *((REFERENCES | {"random": "random"})[name].capitalize() for name in names),
+    ]
+    chance = others.random["log_return"]
+    note = (
+        f"Agent: {_over_trials(summary) if len(summary.trials) > 1 else 'one trial'}. Random: mean of "
+        f"{chance.runs} runs, of which 95 % lie in {interval(chance)}. Score: 0 is random trading, 1 the "
+        "oracle."
+    )
+    return join([table(head, rows, "metrics"), tag("p.note", note)])
+
+
+def _trials(summary: Summary, median: int | None) -> list[Markup]:
+    """A table with a row for each trial, and how to read it."""
+    head = ["Trial", "Seed", "Log return, test", "Score", "Sharpe", "Drawdown"]
+    head += ["Log return, validation", "Log return, train", "Steps"]
+    chosen = summary.details.chosen_trial
+    mark = " (median)" if len(summary.trials) <= MOST_ROWS else ""  # a longer table names it itself
+    rows = [_trial_row(trial, mark if trial.trial == median else None) for trial in summary.trials]
+    earned = [trial.details.splits["test"].agent["log_return"] for trial in summary.trials]
+    note = (
+        "Intervals are over the bars of the test split: what another such stretch might give. Trial "
+        f"{chosen} is the best on the validation split, the one to choose without having seen the test."
+    )
+    return [trials_table(head, rows, earned, {chosen: "best on validation"}), tag("p.note", note)]
+
+
+def _trial_row(trial: TrialResult, mark: str | None) -> list[Content]:
+    """A trial's cells; one with a mark behind its number stands out."""
+    splits = trial.details.splits
+    agent = splits["test"].agent
+    over_bars = {
+        "iqm": agent["log_return"],
+        "low": agent["log_return_low"],
+        "high": agent["log_return_high"],
+    }
+    number = str(trial.trial)
+    return [
+        number if mark is None else tag("span.chosen", number + mark),
+        str(trial.seed),
+        with_interval(over_bars),
+        figure(splits["test"].score["foresight"]),
+        figure(agent["sharpe"]),
+        share(agent["max_drawdown"]),
+        figure(splits["validation"].agent["log_return"]),
+        figure(splits["train"].agent["log_return"]),
+        f"{trial.environment_steps:,}",
+    ]

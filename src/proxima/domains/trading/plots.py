@@ -1,7 +1,6 @@
-"""Pictures of rollouts over prices: what was held, what it made of the money, how steadily.
+"""Pictures of prices, and of rollouts over them: what was held, what it made of the money, how steadily.
 
-Every function takes rollout frames (see rollouts.py) and returns a figure for `style.save` or
-`style.png`. All have a bounded number of points, however many bars there are.
+Functions that take rollout frames (see rollouts.py) return a figure for `style.save` or `style.png`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,25 +8,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from proxima.domains.trading.bars import (
+from proxima.domains.trading.metrics import drawdowns
+from proxima.domains.trading.panels import (
+    FOOT,
+    GAP,
+    Key,
     bar_edges,
     draw_line,
     draw_price,
     draw_rewards,
     draw_weight,
+    frame_panels,
+    new_panels,
+    seconds,
+    shares_scale,
+    thinned,
     time_axis,
+    time_scale,
 )
-from proxima.domains.trading.panels import FOOT, GAP, Key, frame_panels, new_panels
 from proxima.domains.trading.rollouts import (
+    REFERENCES,
     Floats,
+    Rollouts,
     column,
-    drawdown,
     log_value,
     rolling_sharpe,
 )
-from proxima.domains.trading.scales import shares_scale
 from proxima.report.style import (
+    ABOVE,
+    BELOW,
     BLUE,
     GREEN,
     GREY,
@@ -37,8 +48,12 @@ from proxima.report.style import (
     PURPLE,
     VERMILLION,
     WIDTH,
+    caption,
+    frame,
+    new_figure,
     save,
     scale,
+    single_axes,
     span,
     write,
 )
@@ -46,20 +61,21 @@ from proxima.report.style import (
 if TYPE_CHECKING:
     import polars as pl
 
-# How references are called and drawn, in the order in which they are named.
-REFERENCES = {
-    "buy_and_hold": Key("buy and hold", INK, style=(0, (6, 1.5))),
-    "momentum": Key("momentum", ORANGE, style=(0, (3, 1.2))),
-    "model": Key("model-optimal", PURPLE, style=(0, (6, 1.5, 1.2, 1.5))),
-    "foresight": Key("perfect foresight", GREEN, style=(0, (1.2, 1.2))),
-    "random": Key("random", GREY),
+KEYS = {
+    "buy_and_hold": Key(REFERENCES["buy_and_hold"], INK, style=(0, (6, 1.5))),
+    "momentum": Key(REFERENCES["momentum"], ORANGE, style=(0, (3, 1.2))),
+    "model": Key(REFERENCES["model"], PURPLE, style=(0, (6, 1.5, 1.2, 1.5))),
+    "foresight": Key(REFERENCES["foresight"], GREEN, style=(0, (1.2, 1.2))),
 }
+SPLIT_COLOURS = {"train": BLUE, "validation": ORANGE, "test": VERMILLION}
 MOST_BARS = 300  # from which on a stretch of the bars is also shown larger
 ZOOM_BARS = 150
 MOST_LINES = 20  # trials whose lines are drawn one by one
 MOST_SHADED = 400  # points along the edge of a shade
 MOST_MARKS = 60  # trades that can be marked one by one
-LOGARITHMIC = 4.0  # highest over lowest value from which on equal steps are equal shares
+# Highest over lowest value, and price, from which on equal steps are equal shares.
+LOGARITHMIC, LOGARITHMIC_PRICE = 4.0, 20.0
+MOST_PRICES = 12_000  # of a line of closes: it may swing many times within a dot's width
 DWARFED = 2.5  # times the other lines' range beyond which perfect foresight leaves the picture
 
 
@@ -68,13 +84,43 @@ def draw(make: Callable[..., Any], path: Path, *frames: "pl.DataFrame") -> None:
     save(make(*frames), path)
 
 
+def price_plot(
+    path: str | Path,
+    time: NDArray[np.datetime64],
+    close: Floats,
+    splits: Mapping[str, tuple[Any, Any]],
+    title: str = "Prices",
+) -> None:
+    """Draw the closes, and shade each split from its first to its last time."""
+    figure = new_figure(ABOVE + 3.2 + BELOW + 0.15)
+    axes = single_axes(figure, BELOW + 0.15)
+    shown = thinned(close, MOST_PRICES)
+    shares = close.max() / close.min() > LOGARITHMIC_PRICE
+    up = np.log10(close[shown]) if shares else close[shown]
+    axes.plot(seconds(time[shown]), up, color=INK, linewidth=0.9)
+    low, high = span(up)
+    room = 0.08 * (high - low)  # for the splits' names
+    for name, ends in splits.items():
+        first, last = seconds(np.array(ends, dtype="datetime64[us]"))
+        axes.axvspan(first, last, color=SPLIT_COLOURS[name], alpha=0.13, linewidth=0, zorder=0.5)
+        middle = ((first + last) / 2, high + room / 2)
+        axes.text(*middle, name, color=INK, fontsize=9, ha="center", va="center")
+    y = shares_scale(low, high + room) if shares else scale(low, high + room, most=8)
+    frame(axes, title, "", "close", x=time_scale(time[0], time[-1], most=7.0), y=y)
+    if splits:
+        caption(figure, "Rows between two shaded stretches belong to neither.")
+    save(figure, path)
+
+
 def actions_over_price(
-    frame: "pl.DataFrame", title: str = "Position over price", width: float = WIDTH
+    rollout: "pl.DataFrame", title: str = "Position over price", width: float = WIDTH
 ) -> Any:
     """Draw prices with what was held behind them, the weight below, and of many bars some larger."""
-    zoomed = len(frame) > MOST_BARS
-    stretch = _middle(frame, ZOOM_BARS if width >= WIDTH else ZOOM_BARS // 2)
-    marks = _marks_fit(stretch if zoomed else frame, width)
+    zoomed = len(rollout) > MOST_BARS
+    bars = ZOOM_BARS if width >= WIDTH else ZOOM_BARS // 2
+    stretch = rollout.slice((len(rollout) - bars) // 2, bars) if zoomed else rollout
+    trades = np.count_nonzero(np.diff(column(stretch, "target")))
+    marks = bool(trades <= MOST_MARKS * width / WIDTH)
     keys = [
         Key("price at fill", INK),
         Key("long", BLUE, "area"),
@@ -83,9 +129,9 @@ def actions_over_price(
     ]
     heights, gaps = ([2.1, 0.8, 2.1], [GAP, 0.65]) if zoomed else ([2.3, 0.9], [GAP])
     figure, panels = new_panels(title, keys, heights, width, gaps)
-    y = draw_price(panels[0], frame, marks and not zoomed, before=0.0)
-    weights = draw_weight(panels[1], frame, BLUE)
-    frame_panels(panels[:2], ["price", "weight"], time_axis(frame, width), [y, weights])
+    y = draw_price(panels[0], rollout, marks and not zoomed, before=0.0)
+    weights = draw_weight(panels[1], rollout, BLUE)
+    frame_panels(panels[:2], ["price", "weight"], time_axis(rollout, width), [y, weights])
     if zoomed:
         y = draw_price(panels[2], stretch, marks, before=column(stretch, "target")[0])
         frame_panels(panels[2:], ["price"], time_axis(stretch, width), [y])
@@ -94,123 +140,113 @@ def actions_over_price(
     return figure
 
 
-def equity_and_drawdown(
-    trials: Mapping[int, "pl.DataFrame"],
-    references: Mapping[str, "pl.DataFrame"],
-    bold: int,
-    title: str = "Value and drawdown",
-    width: float = WIDTH,
-) -> Any:
+def equity_and_drawdown(rollouts: Rollouts, bold: int, width: float = WIDTH) -> Any:
     """Draw what became of 1: every trial thin, one bold, the references dashed; drawdowns below.
 
     Logarithmic once the highest value is some times the lowest. Perfect foresight leaves the picture
     at the top where keeping it in would press the other lines flat.
     """
-    values = {name: log_value(column(frame, "log_return")) for name, frame in references.items()}
-    agents = {trial: log_value(column(frame, "log_return")) for trial, frame in trials.items()}
-    low, high, leaves = _range([*agents.values()], values)
+
+    def value_of(rollout: "pl.DataFrame") -> Floats:
+        return log_value(column(rollout, "log_return"))
+
+    references = {name: value_of(rollout) for name, rollout in rollouts.references.items()}
+    agents = {trial: value_of(rollout) for trial, rollout in rollouts.trials.items()}
+    low, high, leaves = _range([*agents.values()], references)
     shares = np.exp(high - low) > LOGARITHMIC
-    keys = _trial_keys(f"trial {bold} {_times(agents[bold][-1])}", len(trials))
-    for name in values:
+    keys = _trial_keys(f"trial {bold} {_times(agents[bold][-1])}", len(agents))
+    for name, value in references.items():
         note = " (off the scale)" if leaves and name == "foresight" else ""
-        ending = f"{REFERENCES[name].name} {_times(values[name][-1])}{note}"
-        keys.append(REFERENCES[name]._replace(name=ending))
-    figure, (top, bottom) = new_panels(title, keys, [2.6, 1.1], width)
+        keys.append(KEYS[name]._replace(name=f"{KEYS[name].name} {_times(value[-1])}{note}"))
+    figure, (top, bottom) = new_panels("Value and drawdown", keys, [2.6, 1.1], width)
 
     def up(value: Floats) -> Floats:
         with np.errstate(over="ignore"):  # of foresight that leaves the picture
             return value / np.log(10) if shares else np.exp(value)
 
-    across = bar_edges(_longest(trials))
-    for name, value in values.items():
-        draw_line(top, across, up(value), REFERENCES[name])
+    longest = max(rollouts.trials.values(), key=len)
+    across = bar_edges(longest)
+    for name, value in references.items():
+        draw_line(top, across, up(value), KEYS[name])
     _draw_trials(top, across, {trial: up(value) for trial, value in agents.items()}, bold)
-    if "buy_and_hold" in values:
-        draw_line(
-            bottom, across, 100 * drawdown(values["buy_and_hold"]), REFERENCES["buy_and_hold"]
-        )
-    falls = {trial: 100 * drawdown(value) for trial, value in agents.items()}
+    if "buy_and_hold" in references:
+        fall = 100 * drawdowns(references["buy_and_hold"])
+        draw_line(bottom, across, fall, KEYS["buy_and_hold"])
+    falls = {trial: 100 * drawdowns(value) for trial, value in agents.items()}
     _draw_trials(bottom, across, falls, bold)
     floor, ceiling = up(np.array([low, high])).tolist()
     y = shares_scale(floor, ceiling) if shares else scale(floor, ceiling, most=7)
     y = y._replace(names=["×" + name for name in y.names])
     depth = scale(min(bottom.get_ylim()[0], -1.0), 0.0, most=3.5)
-    labels = ["value", "drawdown, %"]
-    frame_panels([top, bottom], labels, time_axis(_longest(trials), width), [y, depth])
+    frame_panels([top, bottom], ["value", "drawdown, %"], time_axis(longest, width), [y, depth])
     return figure
 
 
-def rolling_sharpe_plot(
-    trials: Mapping[int, "pl.DataFrame"],
-    references: Mapping[str, "pl.DataFrame"],
-    periods_per_year: float,
-    window: int,
-    bold: int,
-    title: str = "",
-    width: float = WIDTH,
-) -> Any:
+def rolling_sharpe_plot(rollouts: Rollouts, window: int, bold: int, width: float = WIDTH) -> Any:
     """Draw the annualised Sharpe ratio of the last `window` bars: trials, buy and hold, momentum."""
-    shown = {name: references[name] for name in ("buy_and_hold", "momentum") if name in references}
-    keys = _trial_keys(f"trial {bold}", len(trials))
-    keys += [REFERENCES[name] for name in shown]
-    title = title or f"Sharpe ratio over {window} bars"
-    figure, (panel,) = new_panels(title, keys, [1.8], width)
+    shown = [name for name in ("buy_and_hold", "momentum") if name in rollouts.references]
 
-    def sharpe(frame: "pl.DataFrame") -> Floats:
-        return rolling_sharpe(column(frame, "log_return"), window, periods_per_year)
+    def sharpe(rollout: "pl.DataFrame") -> Floats:
+        return rolling_sharpe(column(rollout, "log_return"), window, rollouts.periods_per_year)
 
-    across = bar_edges(_longest(trials))[1:]
+    keys = _trial_keys(f"trial {bold}", len(rollouts.trials)) + [KEYS[name] for name in shown]
+    figure, (panel,) = new_panels(f"Sharpe ratio over {window} bars", keys, [1.8], width)
+    longest = max(rollouts.trials.values(), key=len)
+    across = bar_edges(longest)[1:]
     panel.axhline(0, color=GREY, linewidth=0.8)
-    for name, frame in shown.items():
-        draw_line(panel, across, sharpe(frame), REFERENCES[name])
-    _draw_trials(panel, across, {trial: sharpe(frame) for trial, frame in trials.items()}, bold)
+    for name in shown:
+        draw_line(panel, across, sharpe(rollouts.references[name]), KEYS[name])
+    agents = {trial: sharpe(rollout) for trial, rollout in rollouts.trials.items()}
+    _draw_trials(panel, across, agents, bold)
     low, high = panel.get_ylim()
     y = scale(low, high, most=5)
-    frame_panels([panel], ["annualised"], time_axis(_longest(trials), width), [y])
+    frame_panels([panel], ["annualised"], time_axis(longest, width), [y])
     return figure
 
 
-def reward_plot(
-    deterministic: "pl.DataFrame",
-    random: "pl.DataFrame",
-    title: str = "Log return of every bar",
-    width: float = WIDTH,
-) -> Any:
+def reward_plot(deterministic: "pl.DataFrame", random: "pl.DataFrame", width: float = WIDTH) -> Any:
     """Draw what each bar earned under the trained and under a random policy, one above the other."""
-    keys = [_described("deterministic", BLUE, deterministic), _described("random", GREY, random)]
-    figure, panels = new_panels(title, keys, [1.3, 1.3], width)
-    rewards = [column(frame, "log_return") for frame in (deterministic, random)]
+    rewards = [column(rollout, "log_return") for rollout in (deterministic, random)]
+    keys = _pair_keys(*rewards)
+    figure, panels = new_panels("Log return of every bar", keys, [1.3, 1.3], width)
     y = scale(*span(np.concatenate(rewards)), most=4)
     for panel, reward, key in zip(panels, rewards, keys, strict=True):
-        draw_rewards(panel, bar_edges(deterministic)[:-1], reward, key.colour)
+        draw_rewards(panel, bar_edges(deterministic), reward, key.colour)
     frame_panels(panels, ["deterministic", "random"], time_axis(deterministic, width), [y, y])
     return figure
 
 
 def compare_rollouts(
-    deterministic: "pl.DataFrame",
-    random: "pl.DataFrame",
-    title: str = "Deterministic against random rollout",
-    width: float = WIDTH,
+    deterministic: "pl.DataFrame", random: "pl.DataFrame", width: float = WIDTH
 ) -> Any:
     """Draw rewards, their sums and the weights held of two rollouts over the same bars."""
-    keys = [_described("deterministic", BLUE, deterministic), _described("random", GREY, random)]
+    rewards = [column(rollout, "log_return") for rollout in (deterministic, random)]
+    keys = _pair_keys(*rewards)
+    title = "Deterministic against random rollout"
     figure, panels = new_panels(title, keys, [1.1, 1.5, 0.7, 0.7], width)
     across = bar_edges(deterministic)
-    pair = list(zip((deterministic, random), keys, strict=True))
-    for frame, key in reversed(pair):  # the trained one in front
-        draw_rewards(panels[0], across[:-1], column(frame, "log_return"), key.colour)
-        draw_line(panels[1], across, log_value(column(frame, "log_return")), key)
+    for reward, key in reversed(list(zip(rewards, keys, strict=True))):  # the trained one in front
+        draw_rewards(panels[0], across, reward, key.colour)
+        draw_line(panels[1], across, log_value(reward), key)
     weights = [
-        draw_weight(panel, frame, key.colour)
-        for panel, (frame, key) in zip(panels[2:], pair, strict=True)
+        draw_weight(panel, rollout, key.colour)
+        for panel, rollout, key in zip(panels[2:], (deterministic, random), keys, strict=True)
     ]
+    per_bar = scale(*span(np.concatenate(rewards)), most=4)
     low, high = panels[1].get_ylim()
     sums = scale(low, high, most=5)
-    rewards = scale(*span(_both(deterministic, random, "log_return")), most=4)
     labels = ["per bar", "log return, sum", "weight", "weight"]
-    frame_panels(panels, labels, time_axis(deterministic, width), [rewards, sums, *weights])
+    frame_panels(panels, labels, time_axis(deterministic, width), [per_bar, sums, *weights])
     return figure
+
+
+def _pair_keys(deterministic: Floats, random: Floats) -> list[Key]:
+    """What the trained and the random policy are called, with the sums of their log returns."""
+    policies = (("deterministic", BLUE, deterministic), ("random", GREY, random))
+    return [
+        Key(f"{name}: sum {rewards.sum():+.3g}".replace("-", "−"), colour)
+        for name, colour, rewards in policies
+    ]
 
 
 def _draw_trials(panel: Any, across: Floats, lines: Mapping[int, Floats], bold: int) -> None:
@@ -244,10 +280,6 @@ def _trial_keys(name: str, trials: int) -> list[Key]:
     return [*keys, Key("other trials", BLUE, thick=0.7)] if trials > 1 else keys
 
 
-def _longest(trials: Mapping[int, "pl.DataFrame"]) -> "pl.DataFrame":
-    return max(trials.values(), key=len)
-
-
 def _range(agents: Sequence[Floats], references: Mapping[str, Floats]) -> tuple[float, float, bool]:
     """The least and greatest log value to show, and whether perfect foresight leaves the picture."""
     lines = [*agents, *(value for name, value in references.items() if name != "foresight")]
@@ -259,15 +291,6 @@ def _range(agents: Sequence[Floats], references: Mapping[str, Floats]) -> tuple[
     return low, high + 0.25 * (high - low) if leaves else span([low, best])[1], leaves
 
 
-def _described(name: str, colour: str, frame: "pl.DataFrame") -> Key:
-    total = column(frame, "log_return").sum()
-    return Key(f"{name}: sum {total:+.3g}".replace("-", "−"), colour)
-
-
-def _both(first: "pl.DataFrame", second: "pl.DataFrame", name: str) -> Floats:
-    return np.concatenate([column(first, name), column(second, name)])
-
-
 def _times(log_value: float) -> str:
     """A growth as a factor: ×1.05, ×320, ×3.2e8."""
     power = log_value / np.log(10)
@@ -275,12 +298,3 @@ def _times(log_value: float) -> str:
         return f"×{float(f'{10**power:.3g}'):,g}"
     whole = int(np.floor(power))
     return f"×{10 ** (power - whole):.1f}e{whole}".replace("-", "−")
-
-
-def _middle(frame: "pl.DataFrame", bars: int) -> "pl.DataFrame":
-    return frame.slice(max(0, (len(frame) - bars) // 2), bars)
-
-
-def _marks_fit(frame: "pl.DataFrame", width: float) -> bool:
-    trades = np.count_nonzero(np.diff(column(frame, "target")))
-    return bool(trades <= MOST_MARKS * width / WIDTH)

@@ -1,40 +1,38 @@
-"""What a rollout frame says besides its columns: value, drawdown, rolling Sharpe, calendar returns.
+"""Recorded rollouts, and what they say besides their columns: value, rolling Sharpe, calendar returns.
 
 A rollout is one pass of a policy over one split. Its frame has a row per decision: time, close,
 fill_price, target, weight, log_return, equity, drawdown.
 """
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from proxima.report.page import RunData
+
 if TYPE_CHECKING:
     import polars as pl
 
-COLUMNS = ("time", "fill_price", "target", "weight", "log_return")
-EARNINGS = ("time", "log_return")
+# What others would have made of the same prices, as a report calls them.
+REFERENCES = {
+    "buy_and_hold": "buy and hold",
+    "momentum": "momentum",
+    "model": "model-optimal",
+    "foresight": "perfect foresight",
+}
+COLUMNS = ["time", "fill_price", "target", "weight", "log_return"]
+EARNINGS = ["time", "log_return"]
 Floats = NDArray[np.float64]
 
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 FEWEST_CELLS = 3  # of a calendar: less says no more than the total does
-
-
-class _Kind(NamedTuple):
-    """A calendar: what a cell is, numpy's units of a cell and of a row, names of the columns."""
-
-    unit: str
-    cell: str
-    row: str
-    columns: tuple[str, ...]
-
-
-_CALENDARS = (
-    _Kind("month", "M", "Y", _MONTHS),
-    _Kind("day", "D", "M", tuple(str(day) for day in range(1, 32))),
-    _Kind("hour", "h", "D", tuple(f"{hour}h" for hour in range(24))),
+# Calendars: what a cell is, numpy's units of a cell and of a row, names of the columns.
+CALENDARS = (
+    ("month", "M", "Y", MONTHS),
+    ("day", "D", "M", tuple(str(day) for day in range(1, 32))),
+    ("hour", "h", "D", tuple(f"{hour}h" for hour in range(24))),
 )
 
 
@@ -51,11 +49,30 @@ class Calendar(NamedTuple):
     """(rows,)"""
 
 
-def read_rollout(path: Path, columns: Sequence[str] = COLUMNS) -> "pl.DataFrame":
-    """The frame of one rollout, as far as pictures and tables use it."""
+class Rollouts(NamedTuple):
+    """What was recorded of a run on the test split, as far as the files exist."""
+
+    trials: Mapping[int, "pl.DataFrame"]
+    references: Mapping[str, "pl.DataFrame"]
+    periods_per_year: float
+
+
+def read_rollouts(run: RunData) -> Rollouts:
+    """The frames of a run on the test split, with the columns that pictures and tables use."""
     import polars as pl
 
-    return pl.read_parquet(path, columns=list(columns))
+    trials = range(len(run.summary.trials))
+    paths = {trial: run.trial(trial) / "rollouts" / "test.parquet" for trial in trials}
+    others = {name: run.directory / "rollouts" / f"{name}_test.parquet" for name in REFERENCES}
+    return Rollouts(
+        {k: pl.read_parquet(path, columns=COLUMNS) for k, path in paths.items() if path.is_file()},
+        {
+            k: pl.read_parquet(path, columns=EARNINGS)
+            for k, path in others.items()
+            if path.is_file()
+        },
+        run.scenario["data"]["periods_per_year"],
+    )
 
 
 def column(frame: "pl.DataFrame", name: str) -> Floats:
@@ -71,11 +88,6 @@ def times(frame: "pl.DataFrame") -> NDArray[np.datetime64]:
 def log_value(log_returns: ArrayLike) -> Floats:
     """ln(value / first value) before the first bar and after every bar, (T + 1,)."""
     return np.concatenate([[0.0], np.cumsum(np.asarray(log_returns, dtype=float))])
-
-
-def drawdown(log_values: Floats) -> Floats:
-    """How far below its highest so far the value is, as a share: 0 or less."""
-    return np.expm1(log_values - np.maximum.accumulate(log_values))
 
 
 def rolling_sharpe(log_returns: ArrayLike, window: int, periods_per_year: float) -> Floats:
@@ -104,22 +116,20 @@ def rolling_sharpe(log_returns: ArrayLike, window: int, periods_per_year: float)
 
 def calendar(time: NDArray[np.datetime64], log_returns: ArrayLike) -> Calendar:
     """Returns by the coarsest calendar with a few cells: months of years, days of months, hours."""
-    enough = (kind for kind in _CALENDARS if _cells(time, kind.cell) >= FEWEST_CELLS)
-    unit, cell, row, columns = next(enough, _CALENDARS[-1])
+    fine_enough = (
+        kind for kind in CALENDARS if len(np.unique(time.astype(f"M8[{kind[1]}]"))) >= FEWEST_CELLS
+    )
+    unit, cell, row, columns = next(fine_enough, CALENDARS[-1])
     cells = time.astype(f"M8[{cell}]")
     rows = cells.astype(f"M8[{row}]")
-    names, row_places = np.unique(rows, return_inverse=True)
-    column_places = (cells - rows.astype(f"M8[{cell}]")).astype(np.int64)
+    names, down = np.unique(rows, return_inverse=True)
+    across = (cells - rows.astype(f"M8[{cell}]")).astype(np.int64)
     logs = np.full((len(names), len(columns)), np.nan)
-    logs[row_places, column_places] = 0.0
-    np.add.at(logs, (row_places, column_places), np.asarray(log_returns, dtype=float))
+    logs[down, across] = 0.0
+    np.add.at(logs, (down, across), np.asarray(log_returns, dtype=float))
     with np.errstate(over="ignore"):  # perfect foresight may earn more than a float holds
         values, totals = np.expm1(logs), np.expm1(np.nansum(logs, axis=1))
     return Calendar(unit, [str(name) for name in names], columns, values, totals)
-
-
-def _cells(time: NDArray[np.datetime64], unit: str) -> int:
-    return len(np.unique(time.astype(f"M8[{unit}]")))
 
 
 def _constant(returns: Floats, window: int) -> NDArray[np.bool_]:
