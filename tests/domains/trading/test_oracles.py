@@ -9,15 +9,18 @@ from markets import market_of, random_market
 
 from proxima.core.errors import ProximaError
 from proxima.domains.trading.accounting import account
-from proxima.domains.trading.baselines import buy_and_hold, momentum, nearest, random_targets
-from proxima.domains.trading.config import TradingEnvConfig
-from proxima.domains.trading.env import WEIGHT_STEPS, decisions, fill_returns
-from proxima.domains.trading.filters import (
+from proxima.domains.trading.baselines import (
     FORECASTS,
     Forecast,
     best_position,
+    buy_and_hold,
     model_optimal,
+    momentum,
+    nearest,
+    random_targets,
 )
+from proxima.domains.trading.config import TradingEnvConfig
+from proxima.domains.trading.env import WEIGHT_STEPS, decisions, fill_returns
 from proxima.domains.trading.metrics import sharpe
 from proxima.domains.trading.oracles import foresight_targets, perfect_foresight, search
 from proxima.domains.trading.patterns import PATTERNS

@@ -38,6 +38,7 @@ from proxima.domains.trading.oracles import foresight_targets
 from proxima.domains.trading.resampling import INTERVAL, mean_interval
 from proxima.domains.trading.results import (
     Chance,
+    Metrics,
     References,
     SplitReferences,
     SplitResult,
@@ -77,10 +78,12 @@ def references(
     targets = targets or reference_targets(prepared, env)
     splits = {}
     for split in SPLITS:
-        market, sheets = prepared.split(split), {}
+        market = prepared.split(split)
+        sheets: dict[str, Metrics | None] = dict.fromkeys(targets[split])
         for name, chosen in targets[split].items():
-            done = None if chosen is None else account_of(market, env, chosen)
-            sheets[name] = done and plain(tear_sheet(done, data.periods_per_year))
+            if chosen is not None:
+                done = account_of(market, env, chosen)
+                sheets[name] = plain(tear_sheet(done, data.periods_per_year))
         splits[split] = SplitReferences(**sheets, random={"log_return": _chance(market, env)})
     return References(splits=splits)
 
