@@ -9,9 +9,9 @@ the peak is the file's six columns, the matrix and the intermediate columns of a
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -21,7 +21,7 @@ from proxima.core.errors import ProximaError
 from proxima.domains.trading.causality import refuse_look_ahead
 from proxima.domains.trading.config import DataConfig
 from proxima.domains.trading.features import Column, compute, resolve_features
-from proxima.domains.trading.market import SPLITS, Fingerprint, Market, Prepared, Scaler
+from proxima.domains.trading.market import Fingerprint, Market, Prepared, Scaler
 from proxima.domains.trading.ohlcv import load_trading_data
 from proxima.domains.trading.splits import split_bounds
 from proxima.domains.trading.synthetic import GENERATOR_VERSION, generate, pattern_params
@@ -71,15 +71,13 @@ def read_made(path: Path) -> dict[str, Any] | None:
 
 def read_source(config: DataConfig, name: str, root: str | Path = ".") -> Source:
     """The config's own file, or the synthetic one of the scenario's name."""
-    if config.path is not None:
-        path = Path(config.path)
-        return Source(path, load_trading_data(path), read_made(path))
-    path = synthetic_path(name, root)
-    if not path.exists():
+    path = synthetic_path(name, root) if config.path is None else Path(config.path)
+    if config.path is None and not path.exists():
         raise ProximaError(f"{path}: no such file; {_how_to_make(config, name)}")
-    frame, made = load_trading_data(path), read_made(path)
-    _refuse_stale(config, name, path, made)
-    return Source(path, frame, made)
+    source = Source(path, load_trading_data(path), read_made(path))
+    if config.path is None and config.pattern is not None:
+        _refuse_stale(config, name, source)
+    return source
 
 
 def prepare_data(config: DataConfig, name: str, root: str | Path = ".") -> Prepared:
@@ -106,20 +104,18 @@ def prepare(source: Source, config: DataConfig) -> Prepared:
         matrix[:, index] = values
         scalers.append(scaler)
     made = source.made or {}
-    markets = {
-        split: _market(frame, matrix, first, part)
-        for split, part in zip(SPLITS, bounds, strict=True)
-    }
+    markets, rows = {}, {}
+    for split, (start, stop) in bounds._asdict().items():
+        rows[split] = (first + start, first + stop)
+        prices = {name: frame[name].to_numpy()[slice(*rows[split])] for name in frame.columns}
+        markets[split] = Market(**prices, features=matrix[start:stop])
     return Prepared(
         **markets,
         feature_names=tuple(column.name for column in columns),
         source=str(source.path),
         pattern=made.get("pattern"),
         params=made.get("params", {}),
-        bounds={
-            split: (first + start, first + stop)
-            for split, (start, stop) in zip(SPLITS, bounds, strict=True)
-        },
+        bounds=rows,
         scalers=tuple(scalers),
         fingerprint=_fingerprint(frame, matrix),
     )
@@ -147,7 +143,15 @@ def _checked_values(
     values = compute(frame, column)
     if not column.leaks:  # one that does got here because the scenario said so
         refuse_look_ahead(frame, column, values)
-    _refuse_not_finite(column, values, first, last)
+    bad = ~values[first:last].is_finite().fill_null(False)
+    if bad.any():
+        row = first + int(bad.arg_max() or 0)
+        value = values[row]
+        raise ProximaError(
+            f"feature {column.name}: has {'no value' if value is None else value} in row {row + 1:,} "
+            f"({bad.sum():,} such rows), where every feature must be a finite number; a volume or price "
+            "that does not change within the window does this, leave the feature out or widen its window"
+        )
     return values[first:last].to_numpy(writable=True)
 
 
@@ -182,22 +186,17 @@ def _how_to_make(config: DataConfig, name: str) -> str:
     )
 
 
-def _refuse_stale(
-    config: DataConfig, name: str, path: Path, made: Mapping[str, Any] | None
-) -> None:
+def _refuse_stale(config: DataConfig, name: str, source: Source) -> None:
     """Prices that the scenario does not describe would be a silent mistake."""
-    if config.pattern is None:
-        return
-    if made is None:
+    if source.made is None:
         raise ProximaError(
-            f"{path}: was not made by `proxima generate-data`; set data.path to use a file of your own, "
-            f"or {_how_to_make(config, name)}"
+            f"{source.path}: was not made by `proxima generate-data`; set data.path to use a file of "
+            f"your own, or {_how_to_make(config, name)}"
         )
-    wanted = _described(config)
-    for key in wanted:
-        if made.get(key) != wanted[key]:
+    for key, wanted in _described(config).items():
+        if source.made.get(key) != wanted:
             raise ProximaError(
-                f"{path}: was made with {key} {made.get(key)}, the scenario says {wanted[key]}; "
+                f"{source.path}: was made with {key} {source.made.get(key)}, the scenario says {wanted}; "
                 f"{_how_to_make(config, name)}"
             )
 
@@ -207,46 +206,22 @@ def _usable_rows(frame: pl.DataFrame, columns: Sequence[Column]) -> tuple[int, i
 
     Found near the ends: what a causal feature has there does not depend on the rows in between.
     """
-    first = max(_nulls_at_the_end(frame, column, pl.DataFrame.head) for column in columns)
-    ahead = [
-        _nulls_at_the_end(frame, column, pl.DataFrame.tail) for column in columns if column.leaks
-    ]
+    first = max(_nulls_at_the_end(frame, column, "head") for column in columns)
+    ahead = [_nulls_at_the_end(frame, column, "tail") for column in columns if column.leaks]
     return first, frame.height - max(ahead, default=0)
 
 
-def _nulls_at_the_end(
-    frame: pl.DataFrame, column: Column, rows_at: Callable[[pl.DataFrame, int], pl.DataFrame]
-) -> int:
+def _nulls_at_the_end(frame: pl.DataFrame, column: Column, end: Literal["head", "tail"]) -> int:
     """How many rows have no value before the first that has one, or after the last."""
     length = max(PROBE, 2 * column.reach)
     while True:
-        present = compute(rows_at(frame, length), column).is_not_null()
+        rows = frame.head(length) if end == "head" else frame.tail(length)
+        present = compute(rows, column).is_not_null()
         if present.any():
-            ordered = present if rows_at is pl.DataFrame.head else present.reverse()
-            return int(ordered.arg_max() or 0)
+            return int((present if end == "head" else present.reverse()).arg_max() or 0)
         if length >= frame.height:
             raise ProximaError(
                 f"feature {column.name}: has no value in any of {frame.height:,} rows; take a shorter "
                 "window or more rows"
             )
         length *= 4
-
-
-def _refuse_not_finite(column: Column, values: pl.Series, first: int, last: int) -> None:
-    bad = ~values[first:last].is_finite().fill_null(False)
-    if bad.any():
-        row = first + int(bad.arg_max() or 0)
-        value = values[row]
-        raise ProximaError(
-            f"feature {column.name}: has {'no value' if value is None else value} in row {row + 1:,} "
-            f"({bad.sum():,} such rows), where every feature must be a finite number; a volume or price "
-            "that does not change within the window does this, leave the feature out or widen its window"
-        )
-
-
-def _market(
-    frame: pl.DataFrame, matrix: NDArray[np.float32], first: int, part: tuple[int, int]
-) -> Market:
-    rows = slice(first + part[0], first + part[1])
-    prices = {name: frame[name].to_numpy()[rows] for name in frame.columns}
-    return Market(**prices, features=matrix[slice(*part)])

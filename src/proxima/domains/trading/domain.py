@@ -11,17 +11,10 @@ from proxima.domains.domain import Added, Closing, Data, Domain, Facts, Patterns
 from proxima.domains.reinforcement import shown
 from proxima.domains.trading.market import Prepared as Prices
 from proxima.domains.trading.page import page
-from proxima.domains.trading.results import SplitResult, TradingSummary, TradingTrial
+from proxima.domains.trading.results import TradingSummary, TradingTrial
+from proxima.domains.trading.rollouts import REFERENCES
 from proxima.domains.trading.scenario import TradingScenario, trading_faults
 from proxima.run.results import Summary, TrialResult
-
-METRIC = "log return on the test split"
-BESIDE = {
-    "buy_and_hold": "buy and hold",
-    "momentum": "momentum",
-    "model": "the model's best rule",
-    "foresight": "perfect foresight",
-}
 
 
 def prepare(scenario: TradingScenario) -> Prepared:
@@ -35,19 +28,14 @@ def prepare(scenario: TradingScenario) -> Prepared:
     prices = prepare_data(scenario.data, scenario.name)
     config = scenario.env
     whole = {split: trading_env(prices.split(split), config, training=False) for split in SPLITS}
+    training = trading_env(prices.train, config, training=True)
     built = reinforcement.compiled(
-        scenario,
-        trading_env(prices.train, config, training=True),
-        whole["validation"],
-        whole["test"],
-        foresees=True,
+        scenario, training, whole["validation"], whole["test"], foresees=True
     )
-    record = {
-        split: recorder(
-            built.agent, env, scenario.seed, len(fill_returns(prices.split(split), config.fill))
-        )
-        for split, env in whole.items()
-    }
+    record = {}
+    for split, env in whole.items():
+        bars = len(fill_returns(prices.split(split), config.fill))
+        record[split] = recorder(built.agent, env, scenario.seed, bars)
     run = PriceRun(scenario.data, config, prices, record)
     return reinforcement.prepared(
         scenario,
@@ -64,21 +52,18 @@ def prepare(scenario: TradingScenario) -> Prepared:
 def summarize(results: Sequence[TrialResult], verdicts: Sequence[Any]) -> Added:
     """What the trials made of the prices."""
     (details,) = verdicts
-    return Added(METRIC, details=details)
+    return Added("log return on the test split", details=details)
 
 
 def final_metrics(trial: TrialResult) -> dict[str, float]:
     """Every number of a trial on every split, named test/sharpe and the like."""
-    numbers = {
-        f"{split}/{name}": value
-        for split, each in trial.details.splits.items()
-        for name, value in (*each.agent.items(), *_scores(each))
-    }
-    return {name: value for name, value in numbers.items() if value is not None}
-
-
-def _scores(split: SplitResult) -> list[tuple[str, float | None]]:
-    return [(f"score_{oracle}", value) for oracle, value in split.score.items()]
+    numbers = {}
+    for split, result in trial.details.splits.items():
+        scores = {f"score_{oracle}": value for oracle, value in result.score.items()}
+        for name, value in {**result.agent, **scores}.items():
+            if value is not None:
+                numbers[f"{split}/{name}"] = value
+    return numbers
 
 
 def _noted(prices: Prices) -> dict[str, Any]:
@@ -103,17 +88,14 @@ def check_prices(now: Mapping[str, Any], noted: Mapping[str, Any]) -> str | None
 
 
 def _difference(noted: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    def extent(facts: Mapping[str, Any]) -> str:
-        return f"{facts['rows']:,} rows until {_day(facts['last'])}"
-
-    if extent(noted) == extent(now):
+    before, after = (
+        f"{facts['rows']:,} rows until "
+        + facts["last"].removesuffix("+00:00").removesuffix("T00:00:00")
+        for facts in (noted, now)
+    )
+    if before == after:
         return "it has as many rows as then, but other values in them"
-    return f"it had {extent(noted)}, now it has {extent(now).replace(' rows', '')}"
-
-
-def _day(stamp: str) -> str:
-    """A time in UTC without what is zero."""
-    return stamp.removesuffix("+00:00").removesuffix("T00:00:00")
+    return f"it had {before}, now it has {after.replace(' rows', '')}"
 
 
 def generate(scenario: TradingScenario, root: Path) -> Path:
@@ -128,13 +110,10 @@ def write_pattern(pattern: str, name: str | None, settings: Mapping[str, Any]) -
     from proxima.domains.trading.config import DataConfig
     from proxima.domains.trading.data import write_synthetic
 
-    params = {key: value for key, value in settings.items() if key not in ("rows", "seed")}
-    config = DataConfig(
-        pattern=pattern,
-        rows=_whole("rows", settings.get("rows", DataConfig.rows)),
-        seed=_whole("seed", settings.get("seed", DataConfig.seed)),
-        params=params,
-    )
+    params = dict(settings)
+    rows = _whole("rows", params.pop("rows", DataConfig.rows))
+    seed = _whole("seed", params.pop("seed", DataConfig.seed))
+    config = DataConfig(pattern=pattern, rows=rows, seed=seed, params=params)
     return write_synthetic(config, pattern if name is None else name, Path())
 
 
@@ -156,7 +135,7 @@ def closing(summary: Summary) -> Closing:
     details: TradingSummary = summary.details
     references, scores = details.references.splits["test"], details.score["test"]
     beside = ""
-    for key, name in BESIDE.items():
+    for key, name in REFERENCES.items():
         if references[key] is None:
             continue
         beside += f"; {name} {shown(references[key]['log_return'])}"

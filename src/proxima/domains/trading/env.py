@@ -10,6 +10,7 @@ The account is the one of accounting.py, bar by bar and safe in float32: returns
 and every growth factor is kept as its distance from 1.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -98,7 +99,9 @@ class TradingEnv(eqx.Module):
         gain, drifted = _hold(weight, self.returns[state.time], self.costs.borrow_rate)
         growth = gain - lost - lost * gain  # (1 − lost)(1 + gain) − 1
         ruined = 1 + growth <= RUIN_GROWTH
-        reward, moments = self._reward(jnp.log1p(jnp.where(ruined, 0.0, growth)), state.moments)
+        reward, moments = jnp.log1p(jnp.where(ruined, 0.0, growth)), state.moments
+        if moments is not None:
+            reward, moments = differential_sharpe(reward, moments, self.sharpe_rate)
         reward -= self.costs.turnover_penalty * jnp.abs(traded)
         height = jnp.minimum(state.height * (1 + growth), 1.0)
         reward -= self.costs.drawdown_penalty * jnp.maximum(state.height - height, 0.0)
@@ -122,11 +125,6 @@ class TradingEnv(eqx.Module):
         seen = jax.lax.dynamic_slice(self.features, start, shape).reshape(-1)
         weight = jnp.clip(weight, -WEIGHT_CLIP, WEIGHT_CLIP)
         return jnp.concatenate([seen, weight[None]])
-
-    def _reward(self, log_return: Array, moments: Moments | None) -> tuple[Array, Moments | None]:
-        if moments is None:
-            return log_return, None
-        return differential_sharpe(log_return, moments, self.sharpe_rate)
 
 
 def differential_sharpe(log_return: Array, moments: Moments, rate: Array) -> tuple[Array, Moments]:
@@ -164,11 +162,9 @@ def _hold(weight: Array, market_return: Array, rate: Array) -> tuple[Array, Arra
 
 def fill_prices(market: Market, fill: str) -> NDArray[np.float64]:
     """The price at which the decision of each bar is filled; the last bars may have none."""
-    return {
-        "same_close": market.close,
-        "next_open": market.open[1:],
-        "next_close": market.close[1:],
-    }[fill]
+    if fill == "same_close":
+        return market.close
+    return market.open[1:] if fill == "next_open" else market.close[1:]
 
 
 def fill_returns(market: Market, fill: str) -> NDArray[np.float64]:
@@ -202,26 +198,22 @@ def trading_env(market: Market, config: TradingEnvConfig, training: bool) -> Tra
     """The environment over a stretch of prices; evaluation runs through all of it from the first bar."""
     check(market, config)
     returns = fill_returns(market, config.fill)
-    max_steps = config.max_steps_per_episode if training else None
+    max_steps = (config.max_steps_per_episode if training else None) or len(returns)
+    numbers = partial(jnp.asarray, dtype=jnp.float32)
     return TradingEnv(
-        features=jnp.asarray(market.features, jnp.float32),
-        returns=jnp.asarray(returns, jnp.float32),
-        marks=jnp.asarray(mark_returns(market, config.fill), jnp.float32),
-        positions=jnp.asarray(allowed(config), jnp.float32),
+        features=numbers(market.features),
+        returns=numbers(returns),
+        marks=numbers(mark_returns(market, config.fill)),
+        positions=numbers(allowed(config)),
         costs=Costs(
-            *(
-                jnp.asarray(number, jnp.float32)
-                for number in (
-                    config.fee,
-                    config.borrow_rate,
-                    config.turnover_penalty,
-                    config.drawdown_penalty,
-                )
-            )
+            fee=numbers(config.fee),
+            borrow_rate=numbers(config.borrow_rate),
+            turnover_penalty=numbers(config.turnover_penalty),
+            drawdown_penalty=numbers(config.drawdown_penalty),
         ),
-        sharpe_rate=jnp.asarray(config.sharpe_rate, jnp.float32),
+        sharpe_rate=numbers(config.sharpe_rate),
         last_start=jnp.asarray(last_start(len(returns), config, training), jnp.int32),
-        max_steps=jnp.asarray(len(returns) if max_steps is None else max_steps, jnp.int32),
+        max_steps=jnp.asarray(max_steps, jnp.int32),
         window=config.window,
         sharpe=config.reward == "differential_sharpe",
         observation_space=box(-np.inf, np.inf, (config.window * market.features.shape[1] + 1,)),

@@ -8,7 +8,6 @@ env.py to float32's precision; an agent of ours trains on that one, thousands of
 """
 
 import dataclasses
-import difflib
 import json
 import math
 from typing import Any, Literal
@@ -21,7 +20,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from proxima.core.errors import ProximaError
 from proxima.core.spaces import Discrete
 from proxima.domains.trading.accounting import RUIN_GROWTH, RUIN_REWARD, hold, trade_factor
-from proxima.domains.trading.config import DataConfig, TradingEnvConfig
+from proxima.domains.trading.config import DataConfig, TradingEnvConfig, did_you_mean
 from proxima.domains.trading.env import (
     LEAST_VARIANCE,
     SHARPE_CLIP,
@@ -65,7 +64,12 @@ class TradingGymEnv(gymnasium.Env[NDArray[np.float32], Any]):
         self._marks = mark_returns(market, config.fill)
         size = config.window * market.features.shape[1] + 1
         self.observation_space = gymnasium.spaces.Box(-LARGEST, LARGEST, (size,), np.float32)
-        self.action_space = _gymnasium_space(config)
+        space = action_space(config)
+        self.action_space = (
+            gymnasium.spaces.Discrete(space.n)
+            if isinstance(space, Discrete)
+            else gymnasium.spaces.Box(space.low[0], space.high[0], space.shape, np.float32)
+        )
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -84,7 +88,7 @@ class TradingGymEnv(gymnasium.Env[NDArray[np.float32], Any]):
     def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         """Trade to the target where it is a new one, and hold for a bar."""
         config = self._config
-        target = self._target_of(action)
+        target = float(targets_of(np.asarray(action).reshape(1), config)[0])
         weight = self._weight if target == self._target else target
         traded = weight - self._weight
         left = float(trade_factor(self._weight, weight, config.fee)) if traded else 1.0
@@ -102,9 +106,6 @@ class TradingGymEnv(gymnasium.Env[NDArray[np.float32], Any]):
         seen = hold(weight, float(self._marks[self._time]), config.borrow_rate)[1]
         truncated = self._time >= self._end
         return self._observe(seen), reward, False, truncated, self._info()
-
-    def _target_of(self, action: Any) -> float:
-        return float(targets_of(np.asarray(action).reshape(1), self._config)[0])
 
     def _reward(self, log_return: float) -> float:
         """The reward before penalties; env.differential_sharpe has the formula."""
@@ -135,12 +136,8 @@ class TradingGymEnv(gymnasium.Env[NDArray[np.float32], Any]):
         return np.append(seen.ravel(), np.float32(weight)).astype(np.float32)
 
     def _info(self) -> dict[str, Any]:
-        return {
-            "bar": self._time,
-            "weight": self._weight,
-            "target": self._target,
-            "log_value": self._log_value,
-        }
+        held = {"weight": self._weight, "target": self._target}
+        return {"bar": self._time, **held, "log_value": self._log_value}
 
 
 def _market(
@@ -167,8 +164,7 @@ def config_of(settings: dict[str, Any]) -> TradingEnvConfig:
     known = [name for name in names if name not in NOT_OF_ONE_ENV]
     for name in settings:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"it has: {', '.join(known)}"
+            hint = did_you_mean(name, known, "it has")
             raise ProximaError(f"proxima/Trading-v0: no setting {name!r}; {hint}")
     # As JSON, where strict types still let a list be a tuple; in a list, to which rules can be given.
     rules = ConfigDict(strict=True, allow_inf_nan=False)
@@ -183,10 +179,3 @@ def config_of(settings: dict[str, Any]) -> TradingEnvConfig:
         raise ProximaError(
             f"proxima/Trading-v0: {name}: {wrong['input']!r} is not allowed: {wrong['msg']}"
         ) from error
-
-
-def _gymnasium_space(config: TradingEnvConfig) -> gymnasium.Space[Any]:
-    space = action_space(config)
-    if isinstance(space, Discrete):
-        return gymnasium.spaces.Discrete(space.n)
-    return gymnasium.spaces.Box(space.low[0], space.high[0], space.shape, np.float32)

@@ -16,20 +16,8 @@ from proxima.domains.trading.rollouts import (
     read_rollouts,
     times,
 )
-from proxima.report import returns
+from proxima.report import html, returns
 from proxima.report.chosen import median_index
-from proxima.report.html import (
-    Content,
-    Markup,
-    alarm,
-    fold,
-    join,
-    picture,
-    section,
-    shaded,
-    table,
-    tag,
-)
 from proxima.report.numbers import Write, figure, has_interval, interval, share, with_interval
 from proxima.report.page import Page, RunData
 from proxima.report.trials import MOST_ROWS, trials_table
@@ -81,35 +69,35 @@ def page(run: RunData) -> Page:
         figures=_key_figures(summary.details),
         sections=[
             returns.learning_section(run, "Evaluated on the validation split."),
-            section(
+            html.section(
                 "Test split",
                 *pictures,
-                tag("h3", "Metrics"),
+                html.tag("h3", "Metrics"),
                 _metric_table(summary, "test"),
-                fold("Validation split", _metric_table(summary, "validation")),
-                fold("Train split", _metric_table(summary, "train")),
+                html.fold("Validation split", _metric_table(summary, "validation")),
+                html.fold("Train split", _metric_table(summary, "train")),
             ),
-            section("Trials", *_trials(summary, median)),
+            html.section("Trials", *_trials(summary, median)),
         ],
         commands=returns.commands(run),
         facts=returns.facts(run),
     )
 
 
-def _leaks(run: RunData) -> list[Markup]:
+def _leaks(run: RunData) -> list[html.Markup]:
     """Boxes about results that rest on knowing the future, or look as if they did."""
     boxes = []
     if run.scenario["data"]["leaky"]:
         lead = "This scenario shows what a leak looks like; nobody could trade like this:"
         items = ["some of its features are not known when it decides (data.leaky)"]
-        boxes.append(alarm("The agent sees the future", lead, items))
+        boxes.append(html.alarm("The agent sees the future", lead, items))
     if run.summary.details.alarms:
         lead = "Results like these come from leaks far more often than from skill:"
-        boxes.append(alarm("Too good to be true?", lead, run.summary.details.alarms))
+        boxes.append(html.alarm("Too good to be true?", lead, run.summary.details.alarms))
     return boxes
 
 
-def _sentence(summary: Summary) -> list[Content]:
+def _sentence(summary: Summary) -> list[html.Content]:
     """What the agent makes on the test split, and what anybody else would have made."""
     details: TradingSummary = summary.details
     earned, others = details.aggregate["test"]["log_return"], details.references.splits["test"]
@@ -121,7 +109,7 @@ def _sentence(summary: Summary) -> list[Content]:
         model = f", the model-optimal policy {figure(_earned(others, 'model'))}"
     return [
         "On the test split, which training never saw, the agent makes a log return after fees of ",
-        tag("strong", figure(earned.iqm)),
+        html.tag("strong", figure(earned.iqm)),
         f"{over}. Buy and hold makes {figure(_earned(others, 'buy_and_hold'))}, "
         f"momentum {figure(_earned(others, 'momentum'))}, "
         f"random trading {figure(_earned(others, 'random'))}, "
@@ -157,22 +145,22 @@ def _over_trials(summary: Summary) -> str:
     return f"interquartile mean and 95 % interval over {len(summary.trials)} trials"
 
 
-def _key_figures(details: TradingSummary) -> list[tuple[str, Content]]:
+def _key_figures(details: TradingSummary) -> list[tuple[str, html.Content]]:
     """The few numbers at the top, with their names."""
     test = details.aggregate["test"]
-    chance = tag("small", f"trial {details.chosen_trial}: chance of skill")
+    chance = html.tag("small", f"trial {details.chosen_trial}: chance of skill")
     return [
         ("Log return", with_interval(test["log_return"])),
         *_scores(details, "test", ("foresight", "model")),
         ("Sharpe ratio", with_interval(test["sharpe"])),
         ("Maximum drawdown", with_interval(test["max_drawdown"], share)),
-        ("Deflated Sharpe ratio", join([share(details.deflated_sharpe), " ", chance])),
+        ("Deflated Sharpe ratio", html.join([share(details.deflated_sharpe), " ", chance])),
     ]
 
 
 def _scores(
     details: TradingSummary, split: str, oracles: tuple[str, ...]
-) -> list[tuple[str, Content]]:
+) -> list[tuple[str, html.Content]]:
     """The scores on a split with their names: an oracle that cannot be had, or earns nothing, gives none."""
     scores = [(oracle, details.score[split][oracle]) for oracle in oracles]
     return [
@@ -189,7 +177,7 @@ def _median_trial(rollouts: Rollouts) -> int | None:
     return None if index is None else trials[index]
 
 
-def _pictures(trial: int, rollouts: Rollouts) -> list[Content]:
+def _pictures(trial: int, rollouts: Rollouts) -> list[html.Content]:
     """The pictures and the calendar of one trial, the value of all."""
     rollout = rollouts.trials[trial]
     bars, (first, last) = len(rollout), times(rollout)[[0, -1]].astype("M8[D]")
@@ -197,30 +185,32 @@ def _pictures(trial: int, rollouts: Rollouts) -> list[Content]:
         f"{bars:,} bars from {first} to {last}. Shown in bold and below: trial {trial}, the one "
         "with the median log return on this split."
     )
-    value = picture(
+    value = html.picture(
         partial(plots.equity_and_drawdown, rollouts, trial),
         "Value of the portfolio over time against the references, and drawdowns",
     )
     window, sharpe = max(LEAST_WINDOW, bars // 10), []
     if bars >= 2 * window:
         draw = partial(plots.rolling_sharpe_plot, rollouts, window, trial)
-        sharpe = [picture(draw, "Rolling Sharpe ratio")]
+        sharpe = [html.picture(draw, "Rolling Sharpe ratio")]
     draw = partial(plots.actions_over_price, rollout, f"Position over price, trial {trial}")
-    actions = picture(draw, "Held position over the price")
-    return [tag("p", intro), value, *sharpe, actions, *_calendar(rollout, trial)]
+    actions = html.picture(draw, "Held position over the price")
+    return [html.tag("p", intro), value, *sharpe, actions, *_calendar(rollout, trial)]
 
 
-def _calendar(rollout: "pl.DataFrame", trial: int) -> list[Content]:
+def _calendar(rollout: "pl.DataFrame", trial: int) -> list[html.Content]:
     """A table of a trial's returns by month, day or hour."""
     by_time = calendar(times(rollout), column(rollout, "log_return"))
     finite = np.abs(by_time.values[np.isfinite(by_time.values)])
     full = max(FULL_SHADE, float(np.percentile(finite, 90)) if len(finite) else 0.0)
-    rows: list[list[Content]] = []
+    rows: list[list[html.Content]] = []
     for name, values, total in zip(by_time.rows, by_time.values, by_time.totals, strict=True):
-        cells = ["" if np.isnan(each) else shaded(_percent(each), each / full) for each in values]
+        cells = [
+            "" if np.isnan(each) else html.shaded(_percent(each), each / full) for each in values
+        ]
         rows.append([name, *cells, _percent(total) if np.isfinite(total) else ""])
     title = f"Returns by {by_time.unit} in percent, trial {trial}"
-    return [tag("h3", title), table(["", *by_time.columns, "Total"], rows, "calendar")]
+    return [html.tag("h3", title), html.table(["", *by_time.columns, "Total"], rows, "calendar")]
 
 
 def _percent(value: float) -> str:
@@ -231,7 +221,7 @@ def _percent(value: float) -> str:
     return f"{round(percent, digits) + 0.0:,.{digits}f}".replace("-", "−")  # no −0.0
 
 
-def _metric_table(summary: Summary, split: str) -> Markup:
+def _metric_table(summary: Summary, split: str) -> html.Markup:
     """The metrics of the agent and of each reference, with a note that says how to read them."""
     details: TradingSummary = summary.details
     agent, others = details.aggregate[split], details.references.splits[split]
@@ -240,7 +230,7 @@ def _metric_table(summary: Summary, split: str) -> Markup:
         {"log_return": _earned(others, name)} if name == "random" else others[name]
         for name in names
     ]
-    rows: list[list[Content]] = [
+    rows: list[list[html.Content]] = [
         [
             title,
             with_interval(agent[metric], write),
@@ -262,10 +252,10 @@ def _metric_table(summary: Summary, split: str) -> Markup:
         f"{chance.runs} runs, of which 95 % lie in {interval(chance)}. Score: 0 is random trading, 1 the "
         "oracle."
     )
-    return join([table(head, rows, "metrics"), tag("p.note", note)])
+    return html.join([html.table(head, rows, "metrics"), html.tag("p.note", note)])
 
 
-def _trials(summary: Summary, median: int | None) -> list[Markup]:
+def _trials(summary: Summary, median: int | None) -> list[html.Markup]:
     """A table with a row for each trial, and how to read it."""
     head = ["Trial", "Seed", "Log return, test", "Score", "Sharpe", "Drawdown"]
     head += ["Log return, validation", "Log return, train", "Steps"]
@@ -277,10 +267,13 @@ def _trials(summary: Summary, median: int | None) -> list[Markup]:
         "Intervals are over the bars of the test split: what another such stretch might give. Trial "
         f"{chosen} is the best on the validation split, the one to choose without having seen the test."
     )
-    return [trials_table(head, rows, earned, {chosen: "best on validation"}), tag("p.note", note)]
+    return [
+        trials_table(head, rows, earned, {chosen: "best on validation"}),
+        html.tag("p.note", note),
+    ]
 
 
-def _trial_row(trial: TrialResult, mark: str | None) -> list[Content]:
+def _trial_row(trial: TrialResult, mark: str | None) -> list[html.Content]:
     """A trial's cells; one with a mark behind its number stands out."""
     splits = trial.details.splits
     agent = splits["test"].agent
@@ -291,7 +284,7 @@ def _trial_row(trial: TrialResult, mark: str | None) -> list[Content]:
     }
     number = str(trial.trial)
     return [
-        number if mark is None else tag("span.chosen", number + mark),
+        number if mark is None else html.tag("span.chosen", number + mark),
         str(trial.seed),
         with_interval(over_bars),
         figure(splits["test"].score["foresight"]),

@@ -12,26 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proxima.domains.trading.rollouts import Floats, column, times
-from proxima.report.style import (
-    BLUE,
-    GREY,
-    INK,
-    LEFT,
-    LETTER,
-    RIGHT,
-    VERMILLION,
-    WIDTH,
-    Box,
-    Scale,
-    add_axes,
-    frame,
-    new_figure,
-    scale,
-    span,
-    spell,
-    stroke,
-    write,
-)
+from proxima.report import style
 
 if TYPE_CHECKING:
     import polars as pl
@@ -71,19 +52,19 @@ class Key(NamedTuple):
     @property
     def width(self) -> float:
         """Inches that it takes, with the gap behind it."""
-        return SAMPLE + 0.07 + SIZE * LETTER * len(self.name) + 0.2
+        return SAMPLE + 0.07 + SIZE * style.LETTER * len(self.name) + 0.2
 
 
 def new_panels(
     title: str,
     keys: Sequence[Key],
     heights: Sequence[float],
-    width: float = WIDTH,
+    width: float = style.WIDTH,
     gaps: Sequence[float] | None = None,
 ) -> tuple[Any, list[Any]]:
     """A figure with its title and key written, and empty axes of these heights from the top down."""
     gaps = [GAP] * (len(heights) - 1) if gaps is None else gaps
-    inside = width - LEFT - RIGHT
+    inside = width - style.LEFT - style.RIGHT
     lines: list[list[Key]] = [[]]
     for key in keys:
         if sum(other.width for other in lines[-1]) + key.width > inside + 0.2:
@@ -91,43 +72,43 @@ def new_panels(
         lines[-1].append(key)
     above = TITLE + KEY_LINE * len(lines) + 0.08
     tall = above + sum(heights) + sum(gaps) + FOOT
-    figure = new_figure(tall, width)
-    write(figure, LEFT, tall - 0.26, title, 12)
+    figure = style.new_figure(tall, width)
+    style.write(figure, style.LEFT, tall - 0.26, title, 12)
     for number, line in enumerate(lines):
         _write_keys(figure, tall - TITLE - KEY_LINE * (number + 0.5), line)
     axes, top = [], tall - above
     for height, gap in zip(heights, [*gaps, FOOT], strict=True):
-        axes.append(add_axes(figure, Box(LEFT, top - height, inside, height)))
+        axes.append(style.add_axes(figure, style.Box(style.LEFT, top - height, inside, height)))
         top -= height + gap
     return figure, axes
 
 
 def _write_keys(figure: Any, middle: float, keys: Sequence[Key]) -> None:
-    left = LEFT
+    left = style.LEFT
     for key in keys:
-        ends, style = [left, left + SAMPLE], {"color": key.colour}
+        ends, colour = [left, left + SAMPLE], {"color": key.colour}
         if key.kind == "line":
-            stroke(figure, ends, [middle] * 2, ls=key.style, linewidth=key.thick, **style)
+            style.stroke(figure, ends, [middle] * 2, ls=key.style, linewidth=key.thick, **colour)
         elif key.kind == "area":
             area = {"alpha": FAINT, "linewidth": 9, "solid_capstyle": "butt"}
-            stroke(figure, ends, [middle] * 2, **style, **area)
+            style.stroke(figure, ends, [middle] * 2, **colour, **area)
         else:
             mark = {"marker": key.style, "markersize": 6, "linestyle": "none"}
-            stroke(figure, [left + SAMPLE / 2], [middle], **style, **mark)
-        write(figure, left + SAMPLE + 0.07, middle, key.name, SIZE, va="center_baseline")
+            style.stroke(figure, [left + SAMPLE / 2], [middle], **colour, **mark)
+        style.write(figure, left + SAMPLE + 0.07, middle, key.name, SIZE, va="center_baseline")
         left += key.width
 
 
 def frame_panels(
-    axes: Sequence[Any], labels: Sequence[str], x: Scale, scales: Sequence[Scale]
+    axes: Sequence[Any], labels: Sequence[str], x: style.Scale, scales: Sequence[style.Scale]
 ) -> None:
     """Draw the scales of panels that share the one across: only the lowest names its ticks."""
     for index, (panel, label, y) in enumerate(zip(axes, labels, scales, strict=True)):
         lowest = index == len(axes) - 1
-        frame(panel, "", "", label, x=x if lowest else x._replace(names=()), y=y)
+        style.frame(panel, "", "", label, x=x if lowest else x._replace(names=()), y=y)
 
 
-def draw_price(panel: Any, rollout: "pl.DataFrame", marks: bool, before: float) -> Scale:
+def draw_price(panel: Any, rollout: "pl.DataFrame", marks: bool, before: float) -> style.Scale:
     """The fill prices, shaded by the weight held from each to the next.
 
     Trades are marked if asked for; `before` is the target before the first bar.
@@ -136,24 +117,25 @@ def draw_price(panel: Any, rollout: "pl.DataFrame", marks: bool, before: float) 
 
     price, weight = column(rollout, "fill_price"), column(rollout, "weight")
     across, starts = bar_edges(rollout), _starts(rollout)
-    y = scale(*span(price), most=6)
+    y = style.scale(*style.span(price), most=6)
     mean = np.add.reduceat(weight, starts[:-1]) / np.diff(starts)
     # the root, so that small weights can be seen too; the panel of weights shows how small
     strength = FAINT * np.sqrt(np.abs(mean) / max(1.0, np.abs(weight).max(initial=0.0)))
-    colours = np.array([to_rgb(VERMILLION), to_rgb(BLUE)])[(mean > 0).astype(int)]
+    colours = np.array([to_rgb(style.VERMILLION), to_rgb(style.BLUE)])[(mean > 0).astype(int)]
     shades = np.concatenate([colours, strength[:, None]], axis=1)[None]
     panel.pcolormesh(across[starts], [y.low, y.high], shades, zorder=0.5)
-    draw_line(panel, across, price, Key("", INK, thick=1.1))
+    draw_line(panel, across, price, Key("", style.INK, thick=1.1))
     if marks:
         change = np.diff(column(rollout, "target"), prepend=before)
-        style = {"linestyle": "none", "markersize": 6, "markeredgecolor": "white", "zorder": 3}
-        for shape, colour, traded in (("^", BLUE, change > 0), ("v", VERMILLION, change < 0)):
+        shapes = {"linestyle": "none", "markersize": 6, "markeredgecolor": "white", "zorder": 3}
+        buys, sells = ("^", style.BLUE, change > 0), ("v", style.VERMILLION, change < 0)
+        for shape, colour, traded in (buys, sells):
             where = across[:-1][traded], price[traded]
-            panel.plot(*where, shape, color=colour, markeredgewidth=0.6, **style)
+            panel.plot(*where, shape, color=colour, markeredgewidth=0.6, **shapes)
     return y
 
 
-def draw_weight(panel: Any, rollout: "pl.DataFrame", colour: str) -> Scale:
+def draw_weight(panel: Any, rollout: "pl.DataFrame", colour: str) -> style.Scale:
     """The weight over time; of bundles of bars the mean, and palely from the least to the greatest."""
     weight, starts = column(rollout, "weight"), _starts(rollout)
     edges = bar_edges(rollout)[starts]
@@ -162,11 +144,11 @@ def draw_weight(panel: Any, rollout: "pl.DataFrame", colour: str) -> Scale:
         low, high = (part.reduceat(weight, starts[:-1]) for part in (np.minimum, np.maximum))
         ends = [np.append(part, part[-1]) for part in (low, high)]
         panel.fill_between(edges, *ends, step="post", color=colour, alpha=0.15, linewidth=0)
-    panel.axhline(0, color=GREY, linewidth=0.8)
+    panel.axhline(0, color=style.GREY, linewidth=0.8)
     # what `stairs` draws, in a tenth of its time
     panel.plot(np.repeat(edges, 2)[1:-1], np.repeat(mean, 2), color=colour, linewidth=1.1)
     largest = 1.1 * max(1.0, np.abs(weight).max(initial=0.0))
-    return scale(-largest if weight.min(initial=0.0) < 0 else -0.1, largest, most=3)
+    return style.scale(-largest if weight.min(initial=0.0) < 0 else -0.1, largest, most=3)
 
 
 def draw_rewards(panel: Any, across: Floats, rewards: Floats, colour: str) -> None:
@@ -178,8 +160,8 @@ def draw_rewards(panel: Any, across: Floats, rewards: Floats, colour: str) -> No
 def draw_line(panel: Any, across: Floats, up: Floats, key: Key, alpha: float = 1.0) -> None:
     """A line in the style of its key."""
     shown = thinned(up)
-    style = {"color": key.colour, "linestyle": key.style, "linewidth": key.thick, "alpha": alpha}
-    panel.plot(across[shown], up[shown], **style)
+    line = {"color": key.colour, "linestyle": key.style, "linewidth": key.thick, "alpha": alpha}
+    panel.plot(across[shown], up[shown], **line)
 
 
 def bar_edges(rollout: "pl.DataFrame") -> Floats:
@@ -189,14 +171,14 @@ def bar_edges(rollout: "pl.DataFrame") -> Floats:
     return np.append(at, at[-1] + step)
 
 
-def time_axis(rollout: "pl.DataFrame", width: float) -> Scale:
+def time_axis(rollout: "pl.DataFrame", width: float) -> style.Scale:
     """The scale across of panels in a figure of that width; a name the edge would cut is left out."""
     first, last = bar_edges(rollout)[[0, -1]].astype(np.int64).astype("M8[s]")
-    inside = width - LEFT - RIGHT
+    inside = width - style.LEFT - style.RIGHT
     x = time_scale(first, last, most=inside / 0.85)
-    right = [RIGHT + inside * (x.high - tick) / (x.high - x.low) for tick in x.ticks]
+    right = [style.RIGHT + inside * (x.high - tick) / (x.high - x.low) for tick in x.ticks]
     names = [
-        name if 9 * LETTER * len(name) / 2 < room else ""
+        name if 9 * style.LETTER * len(name) / 2 < room else ""
         for name, room in zip(x.names, right, strict=True)
     ]
     return x._replace(names=names)
@@ -207,7 +189,7 @@ def seconds(time: NDArray[np.datetime64]) -> Floats:
     return time.astype("datetime64[us]").astype(np.int64) / 1e6
 
 
-def time_scale(first: np.datetime64, last: np.datetime64, most: float) -> Scale:
+def time_scale(first: np.datetime64, last: np.datetime64, most: float) -> style.Scale:
     """A scale in seconds since 1970, named at round times, in at most so many steps."""
     low, high = seconds(np.array([first, last], dtype="datetime64[us]"))
     if high <= low:
@@ -221,7 +203,7 @@ def time_scale(first: np.datetime64, last: np.datetime64, most: float) -> Scale:
     stamps = np.array(counts, dtype=np.int64).astype(f"M8[{unit}]")
     stamps = stamps[seconds(stamps) >= low]
     room = 0.01 * (high - low)
-    return Scale(low - room, high + room, seconds(stamps).tolist(), _named(stamps, unit))
+    return style.Scale(low - room, high + room, seconds(stamps).tolist(), _named(stamps, unit))
 
 
 def _named(stamps: NDArray[np.datetime64], unit: str) -> list[str]:
@@ -233,7 +215,7 @@ def _named(stamps: NDArray[np.datetime64], unit: str) -> list[str]:
     return [str(stamp)[5:].replace("T", " ") for stamp in stamps.astype("M8[m]")]
 
 
-def shares_scale(low: float, high: float) -> Scale:
+def shares_scale(low: float, high: float) -> style.Scale:
     """A scale of logarithms to base ten, named with what they are of: equal steps, equal shares."""
     decades = high - low
     steps: tuple[float, ...] = (1, 2, 5) if decades > 1 else (1, 1.5, 2, 3, 5, 7)
@@ -243,14 +225,14 @@ def shares_scale(low: float, high: float) -> Scale:
     powers = range(floor(low / every) * every, ceil(high) + 1, every)
     ticks = [power + log10(step) for power in powers for step in steps]
     ticks = [tick for tick in ticks if low <= tick <= high]
-    return Scale(low, high, ticks, [_power_of_ten(tick) for tick in ticks])
+    return style.Scale(low, high, ticks, [_power_of_ten(tick) for tick in ticks])
 
 
 def _power_of_ten(logarithm: float) -> str:
     if abs(logarithm) > 5:
         return f"1e{round(logarithm)}".replace("-", "−")
     value = 10.0**logarithm
-    return spell([value], value)[0] if value > 999 else f"{value:.3g}"
+    return style.spell([value], value)[0] if value > 999 else f"{value:.3g}"
 
 
 def thinned(values: Floats, most: int = MOST_POINTS) -> NDArray[np.int64]:

@@ -36,38 +36,18 @@ from proxima.domains.trading.rollouts import (
     log_value,
     rolling_sharpe,
 )
-from proxima.report.style import (
-    ABOVE,
-    BELOW,
-    BLUE,
-    GREEN,
-    GREY,
-    INK,
-    LEFT,
-    ORANGE,
-    PURPLE,
-    VERMILLION,
-    WIDTH,
-    caption,
-    frame,
-    new_figure,
-    save,
-    scale,
-    single_axes,
-    span,
-    write,
-)
+from proxima.report import style
 
 if TYPE_CHECKING:
     import polars as pl
 
 KEYS = {
-    "buy_and_hold": Key(REFERENCES["buy_and_hold"], INK, style=(0, (6, 1.5))),
-    "momentum": Key(REFERENCES["momentum"], ORANGE, style=(0, (3, 1.2))),
-    "model": Key(REFERENCES["model"], PURPLE, style=(0, (6, 1.5, 1.2, 1.5))),
-    "foresight": Key(REFERENCES["foresight"], GREEN, style=(0, (1.2, 1.2))),
+    "buy_and_hold": Key(REFERENCES["buy_and_hold"], style.INK, style=(0, (6, 1.5))),
+    "momentum": Key(REFERENCES["momentum"], style.ORANGE, style=(0, (3, 1.2))),
+    "model": Key(REFERENCES["model"], style.PURPLE, style=(0, (6, 1.5, 1.2, 1.5))),
+    "foresight": Key(REFERENCES["foresight"], style.GREEN, style=(0, (1.2, 1.2))),
 }
-SPLIT_COLOURS = {"train": BLUE, "validation": ORANGE, "test": VERMILLION}
+SPLIT_COLOURS = {"train": style.BLUE, "validation": style.ORANGE, "test": style.VERMILLION}
 MOST_BARS = 300  # from which on a stretch of the bars is also shown larger
 ZOOM_BARS = 150
 MOST_LINES = 20  # trials whose lines are drawn one by one
@@ -81,7 +61,7 @@ DWARFED = 2.5  # times the other lines' range beyond which perfect foresight lea
 
 def draw(make: Callable[..., Any], path: Path, *frames: "pl.DataFrame") -> None:
     """Write the figure that one of these functions makes of rollout frames."""
-    save(make(*frames), path)
+    style.save(make(*frames), path)
 
 
 def price_plot(
@@ -92,55 +72,59 @@ def price_plot(
     title: str = "Prices",
 ) -> None:
     """Draw the closes, and shade each split from its first to its last time."""
-    figure = new_figure(ABOVE + 3.2 + BELOW + 0.15)
-    axes = single_axes(figure, BELOW + 0.15)
+    figure = style.new_figure(style.ABOVE + 3.2 + style.BELOW + 0.15)
+    axes = style.single_axes(figure, style.BELOW + 0.15)
     shown = thinned(close, MOST_PRICES)
     shares = close.max() / close.min() > LOGARITHMIC_PRICE
     up = np.log10(close[shown]) if shares else close[shown]
-    axes.plot(seconds(time[shown]), up, color=INK, linewidth=0.9)
-    low, high = span(up)
+    axes.plot(seconds(time[shown]), up, color=style.INK, linewidth=0.9)
+    low, high = style.span(up)
     room = 0.08 * (high - low)  # for the splits' names
     for name, ends in splits.items():
         first, last = seconds(np.array(ends, dtype="datetime64[us]"))
         axes.axvspan(first, last, color=SPLIT_COLOURS[name], alpha=0.13, linewidth=0, zorder=0.5)
         middle = ((first + last) / 2, high + room / 2)
-        axes.text(*middle, name, color=INK, fontsize=9, ha="center", va="center")
-    y = shares_scale(low, high + room) if shares else scale(low, high + room, most=8)
-    frame(axes, title, "", "close", x=time_scale(time[0], time[-1], most=7.0), y=y)
+        axes.text(*middle, name, color=style.INK, fontsize=9, ha="center", va="center")
+    y = shares_scale(low, high + room) if shares else style.scale(low, high + room, most=8)
+    style.frame(axes, title, "", "close", x=time_scale(time[0], time[-1], most=7.0), y=y)
     if splits:
-        caption(figure, "Rows between two shaded stretches belong to neither.")
-    save(figure, path)
+        style.caption(figure, "Rows between two shaded stretches belong to neither.")
+    style.save(figure, path)
 
 
 def actions_over_price(
-    rollout: "pl.DataFrame", title: str = "Position over price", width: float = WIDTH
+    rollout: "pl.DataFrame", title: str = "Position over price", width: float = style.WIDTH
 ) -> Any:
     """Draw prices with what was held behind them, the weight below, and of many bars some larger."""
     zoomed = len(rollout) > MOST_BARS
-    bars = ZOOM_BARS if width >= WIDTH else ZOOM_BARS // 2
+    bars = ZOOM_BARS if width >= style.WIDTH else ZOOM_BARS // 2
     stretch = rollout.slice((len(rollout) - bars) // 2, bars) if zoomed else rollout
     trades = np.count_nonzero(np.diff(column(stretch, "target")))
-    marks = bool(trades <= MOST_MARKS * width / WIDTH)
+    marks = bool(trades <= MOST_MARKS * width / style.WIDTH)
     keys = [
-        Key("price at fill", INK),
-        Key("long", BLUE, "area"),
-        Key("short", VERMILLION, "area"),
-        *([Key("buy", BLUE, "mark", "^"), Key("sell", VERMILLION, "mark", "v")] if marks else []),
+        Key("price at fill", style.INK),
+        Key("long", style.BLUE, "area"),
+        Key("short", style.VERMILLION, "area"),
+        *(
+            [Key("buy", style.BLUE, "mark", "^"), Key("sell", style.VERMILLION, "mark", "v")]
+            if marks
+            else []
+        ),
     ]
     heights, gaps = ([2.1, 0.8, 2.1], [GAP, 0.65]) if zoomed else ([2.3, 0.9], [GAP])
     figure, panels = new_panels(title, keys, heights, width, gaps)
     y = draw_price(panels[0], rollout, marks and not zoomed, before=0.0)
-    weights = draw_weight(panels[1], rollout, BLUE)
+    weights = draw_weight(panels[1], rollout, style.BLUE)
     frame_panels(panels[:2], ["price", "weight"], time_axis(rollout, width), [y, weights])
     if zoomed:
         y = draw_price(panels[2], stretch, marks, before=column(stretch, "target")[0])
         frame_panels(panels[2:], ["price"], time_axis(stretch, width), [y])
         heading = f"The {len(stretch)} bars in the middle"
-        write(figure, LEFT, FOOT + heights[2] + 0.08, heading, 10)
+        style.write(figure, style.LEFT, FOOT + heights[2] + 0.08, heading, 10)
     return figure
 
 
-def equity_and_drawdown(rollouts: Rollouts, bold: int, width: float = WIDTH) -> Any:
+def equity_and_drawdown(rollouts: Rollouts, bold: int, width: float = style.WIDTH) -> Any:
     """Draw what became of 1: every trial thin, one bold, the references dashed; drawdowns below.
 
     Logarithmic once the highest value is some times the lowest. Perfect foresight leaves the picture
@@ -175,14 +159,16 @@ def equity_and_drawdown(rollouts: Rollouts, bold: int, width: float = WIDTH) -> 
     falls = {trial: 100 * drawdowns(value) for trial, value in agents.items()}
     _draw_trials(bottom, across, falls, bold)
     floor, ceiling = up(np.array([low, high])).tolist()
-    y = shares_scale(floor, ceiling) if shares else scale(floor, ceiling, most=7)
+    y = shares_scale(floor, ceiling) if shares else style.scale(floor, ceiling, most=7)
     y = y._replace(names=["×" + name for name in y.names])
-    depth = scale(min(bottom.get_ylim()[0], -1.0), 0.0, most=3.5)
+    depth = style.scale(min(bottom.get_ylim()[0], -1.0), 0.0, most=3.5)
     frame_panels([top, bottom], ["value", "drawdown, %"], time_axis(longest, width), [y, depth])
     return figure
 
 
-def rolling_sharpe_plot(rollouts: Rollouts, window: int, bold: int, width: float = WIDTH) -> Any:
+def rolling_sharpe_plot(
+    rollouts: Rollouts, window: int, bold: int, width: float = style.WIDTH
+) -> Any:
     """Draw the annualised Sharpe ratio of the last `window` bars: trials, buy and hold, momentum."""
     shown = [name for name in ("buy_and_hold", "momentum") if name in rollouts.references]
 
@@ -193,23 +179,25 @@ def rolling_sharpe_plot(rollouts: Rollouts, window: int, bold: int, width: float
     figure, (panel,) = new_panels(f"Sharpe ratio over {window} bars", keys, [1.8], width)
     longest = max(rollouts.trials.values(), key=len)
     across = bar_edges(longest)[1:]
-    panel.axhline(0, color=GREY, linewidth=0.8)
+    panel.axhline(0, color=style.GREY, linewidth=0.8)
     for name in shown:
         draw_line(panel, across, sharpe(rollouts.references[name]), KEYS[name])
     agents = {trial: sharpe(rollout) for trial, rollout in rollouts.trials.items()}
     _draw_trials(panel, across, agents, bold)
     low, high = panel.get_ylim()
-    y = scale(low, high, most=5)
+    y = style.scale(low, high, most=5)
     frame_panels([panel], ["annualised"], time_axis(longest, width), [y])
     return figure
 
 
-def reward_plot(deterministic: "pl.DataFrame", random: "pl.DataFrame", width: float = WIDTH) -> Any:
+def reward_plot(
+    deterministic: "pl.DataFrame", random: "pl.DataFrame", width: float = style.WIDTH
+) -> Any:
     """Draw what each bar earned under the trained and under a random policy, one above the other."""
     rewards = [column(rollout, "log_return") for rollout in (deterministic, random)]
     keys = _pair_keys(*rewards)
     figure, panels = new_panels("Log return of every bar", keys, [1.3, 1.3], width)
-    y = scale(*span(np.concatenate(rewards)), most=4)
+    y = style.scale(*style.span(np.concatenate(rewards)), most=4)
     for panel, reward, key in zip(panels, rewards, keys, strict=True):
         draw_rewards(panel, bar_edges(deterministic), reward, key.colour)
     frame_panels(panels, ["deterministic", "random"], time_axis(deterministic, width), [y, y])
@@ -217,7 +205,7 @@ def reward_plot(deterministic: "pl.DataFrame", random: "pl.DataFrame", width: fl
 
 
 def compare_rollouts(
-    deterministic: "pl.DataFrame", random: "pl.DataFrame", width: float = WIDTH
+    deterministic: "pl.DataFrame", random: "pl.DataFrame", width: float = style.WIDTH
 ) -> Any:
     """Draw rewards, their sums and the weights held of two rollouts over the same bars."""
     rewards = [column(rollout, "log_return") for rollout in (deterministic, random)]
@@ -232,9 +220,9 @@ def compare_rollouts(
         draw_weight(panel, rollout, key.colour)
         for panel, rollout, key in zip(panels[2:], (deterministic, random), keys, strict=True)
     ]
-    per_bar = scale(*span(np.concatenate(rewards)), most=4)
+    per_bar = style.scale(*style.span(np.concatenate(rewards)), most=4)
     low, high = panels[1].get_ylim()
-    sums = scale(low, high, most=5)
+    sums = style.scale(low, high, most=5)
     labels = ["per bar", "log return, sum", "weight", "weight"]
     frame_panels(panels, labels, time_axis(deterministic, width), [per_bar, sums, *weights])
     return figure
@@ -242,7 +230,7 @@ def compare_rollouts(
 
 def _pair_keys(deterministic: Floats, random: Floats) -> list[Key]:
     """What the trained and the random policy are called, with the sums of their log returns."""
-    policies = (("deterministic", BLUE, deterministic), ("random", GREY, random))
+    policies = (("deterministic", style.BLUE, deterministic), ("random", style.GREY, random))
     return [
         Key(f"{name}: sum {rewards.sum():+.3g}".replace("-", "−"), colour)
         for name, colour, rewards in policies
@@ -256,8 +244,8 @@ def _draw_trials(panel: Any, across: Floats, lines: Mapping[int, Floats], bold: 
     else:
         for trial, line in lines.items():
             if trial != bold:
-                draw_line(panel, across, line, Key("", BLUE, thick=0.7), alpha=0.55)
-    draw_line(panel, across, lines[bold], Key("", BLUE, thick=2.0))
+                draw_line(panel, across, line, Key("", style.BLUE, thick=0.7), alpha=0.55)
+    draw_line(panel, across, lines[bold], Key("", style.BLUE, thick=2.0))
 
 
 def _draw_spread(panel: Any, across: Floats, lines: Sequence[Floats]) -> None:
@@ -269,26 +257,26 @@ def _draw_spread(panel: Any, across: Floats, lines: Sequence[Floats]) -> None:
     shown = np.unique(np.linspace(0, values.shape[1] - 1, MOST_SHADED).astype(int))
     low, first, third, high = np.nanpercentile(values[:, shown], (5, 25, 75, 95), axis=0)
     for ends, alpha in (((low, high), 0.13), ((first, third), 0.22)):
-        panel.fill_between(across[shown], *ends, color=BLUE, alpha=alpha, linewidth=0)
+        panel.fill_between(across[shown], *ends, color=style.BLUE, alpha=alpha, linewidth=0)
 
 
 def _trial_keys(name: str, trials: int) -> list[Key]:
     """What the bold trial and the others are called."""
-    keys = [Key(name, BLUE, thick=2.2)]
+    keys = [Key(name, style.BLUE, thick=2.2)]
     if trials > MOST_LINES:
-        return [*keys, Key("90 % and half of the trials", BLUE, "area")]
-    return [*keys, Key("other trials", BLUE, thick=0.7)] if trials > 1 else keys
+        return [*keys, Key("90 % and half of the trials", style.BLUE, "area")]
+    return [*keys, Key("other trials", style.BLUE, thick=0.7)] if trials > 1 else keys
 
 
 def _range(agents: Sequence[Floats], references: Mapping[str, Floats]) -> tuple[float, float, bool]:
     """The least and greatest log value to show, and whether perfect foresight leaves the picture."""
     lines = [*agents, *(value for name, value in references.items() if name != "foresight")]
-    low, high = span(np.concatenate(lines))
+    low, high = style.span(np.concatenate(lines))
     best = references.get("foresight", np.zeros(1)).max()
     if best <= high:
         return low, high, False
     leaves = bool(best - low > DWARFED * (high - low))
-    return low, high + 0.25 * (high - low) if leaves else span([low, best])[1], leaves
+    return low, high + 0.25 * (high - low) if leaves else style.span([low, best])[1], leaves
 
 
 def _times(log_value: float) -> str:

@@ -39,14 +39,11 @@ CALENDARS = (
 class Calendar(NamedTuple):
     """Returns by calendar time, as shares: 0.02 is two percent."""
 
-    unit: str
-    """What a cell is: a month, a day or an hour."""
+    unit: str  # what a cell is: a month, a day or an hour
     rows: list[str]
     columns: tuple[str, ...]
-    values: Floats
-    """(rows, columns), NaN where there was no bar."""
-    totals: Floats
-    """(rows,)"""
+    values: Floats  # (rows, columns), NaN where there was no bar
+    totals: Floats  # (rows,)
 
 
 class Rollouts(NamedTuple):
@@ -95,23 +92,12 @@ def rolling_sharpe(log_returns: ArrayLike, window: int, periods_per_year: float)
 
     NaN before the first whole window, and where a window's returns are all the same.
     """
-    returns = np.expm1(np.asarray(log_returns, dtype=float))
-    result = np.full(len(returns), np.nan)
-    if window < 2 or len(returns) < window:
-        return result
-    middle = returns.mean()  # taken off before squaring, so that little is lost to rounding
-    sums, squares = (
-        np.cumsum(np.concatenate([[0.0], part]))
-        for part in (returns - middle, (returns - middle) ** 2)
-    )
-    mean = (sums[window:] - sums[:-window]) / window
-    variance = ((squares[window:] - squares[:-window]) - window * mean**2) / (window - 1)
-    constant = _constant(returns, window)
-    spread = np.sqrt(np.where(constant, np.nan, np.maximum(variance, 0.0)))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        sharpe = (mean + middle) / spread * np.sqrt(periods_per_year)
-    result[window - 1 :] = np.where(np.isfinite(sharpe), sharpe, np.nan)
-    return result
+    import polars as pl
+
+    returns = pl.Series(np.expm1(np.asarray(log_returns, dtype=float)))
+    moves = (returns.rolling_max(window) > returns.rolling_min(window)).fill_null(False)
+    sharpe = returns.rolling_mean(window) / returns.rolling_std(window) * periods_per_year**0.5
+    return np.where((moves & sharpe.is_finite()).to_numpy(), sharpe.to_numpy(), np.nan)
 
 
 def calendar(time: NDArray[np.datetime64], log_returns: ArrayLike) -> Calendar:
@@ -130,9 +116,3 @@ def calendar(time: NDArray[np.datetime64], log_returns: ArrayLike) -> Calendar:
     with np.errstate(over="ignore"):  # perfect foresight may earn more than a float holds
         values, totals = np.expm1(logs), np.expm1(np.nansum(logs, axis=1))
     return Calendar(unit, [str(name) for name in names], columns, values, totals)
-
-
-def _constant(returns: Floats, window: int) -> NDArray[np.bool_]:
-    """Whether each window holds one number only."""
-    changes = np.concatenate([[0], np.cumsum(returns[1:] != returns[:-1])])
-    return changes[window - 1 :] == changes[: len(changes) - window + 1]

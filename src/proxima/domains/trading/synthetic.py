@@ -6,10 +6,9 @@ A bar opens where the last one closed. Within it the log price takes a Brownian 
 close, whose extremes are the high and the low. Volume is log-normal and says nothing about the price.
 """
 
-import difflib
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +18,7 @@ from annotated_types import Interval
 from numpy.typing import NDArray
 
 from proxima.core.errors import ProximaError
+from proxima.domains.trading.config import did_you_mean
 from proxima.domains.trading.patterns import PATTERNS, Param
 
 GENERATOR_VERSION = 1  # goes up when the same settings would give other prices
@@ -64,18 +64,16 @@ def generate(
 def pattern_params(pattern: str, params: Mapping[str, Any]) -> dict[str, float | int | str]:
     """All settings of a pattern: what is given, else its default."""
     if pattern not in PATTERNS:
-        known = f"`proxima generate-data --list` names all: {', '.join(PATTERNS)}"
-        raise ProximaError(
-            f"data.pattern: no pattern {pattern!r}; {_near(pattern, PATTERNS, known)}"
-        )
-    known_params = PATTERNS[pattern].params
+        hint = did_you_mean(pattern, PATTERNS, "`proxima generate-data --list` names all")
+        raise ProximaError(f"data.pattern: no pattern {pattern!r}; {hint}")
+    known = PATTERNS[pattern].params
     for name in params:
-        if name not in known_params:
-            near = _near(name, known_params, f"it has: {', '.join(known_params)}")
-            raise ProximaError(f"data.params.{name}: {pattern} has no such setting; {near}")
+        if name not in known:
+            hint = did_you_mean(name, known, "it has")
+            raise ProximaError(f"data.params.{name}: {pattern} has no such setting; {hint}")
     resolved = {
         name: _checked(f"data.params.{name}", params.get(name, param.default), param)
-        for name, param in known_params.items()
+        for name, param in known.items()
     }
     _refuse_impossible_together(pattern, resolved)
     return resolved
@@ -96,11 +94,6 @@ def describe_patterns() -> list[dict[str, Any]]:
     ]
 
 
-def _near(word: str, known: Iterable[str], otherwise: str) -> str:
-    near = difflib.get_close_matches(word.lower(), list(known), 1)
-    return f"did you mean {near[0]}?" if near else otherwise
-
-
 def _checked(where: str, value: Any, param: Param) -> float | int | str:
     """The value in its setting's type, if it is one the setting can have."""
     if isinstance(param.default, str):
@@ -111,23 +104,20 @@ def _checked(where: str, value: Any, param: Param) -> float | int | str:
         raise ProximaError(f"{where}: expected a number, got {value!r}")
     if isinstance(param.default, int) and value != int(value):
         raise ProximaError(f"{where}: expected a whole number, got {value!r}")
-    if wrong := _outside(value, param.limits):
-        raise ProximaError(f"{where}: {value:g} is not allowed: must be {wrong}")
+    _refuse_outside(where, value, param.limits)
     return int(value) if isinstance(param.default, int) else float(value)
 
 
-def _outside(value: float, limits: Interval) -> str:
-    """Words for the first limit that a value breaks, empty if it keeps all."""
+def _refuse_outside(where: str, value: float, limits: Interval) -> None:
     checks: list[tuple[Any, str, Callable[[Any, Any], bool]]] = [
         (limits.gt, "more than", operator.gt),
         (limits.ge, "at least", operator.ge),
         (limits.lt, "less than", operator.lt),
         (limits.le, "at most", operator.le),
     ]
-    given = [each for each in checks if each[0] is not None]
-    return next(
-        (f"{words} {limit:g}" for limit, words, keeps in given if not keeps(value, limit)), ""
-    )
+    for limit, words, keeps in checks:
+        if limit is not None and not keeps(value, limit):
+            raise ProximaError(f"{where}: {value:g} is not allowed: must be {words} {limit:g}")
 
 
 def _refuse_impossible_together(pattern: str, params: Mapping[str, Any]) -> None:
