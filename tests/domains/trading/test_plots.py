@@ -59,7 +59,7 @@ def test_value_and_drawdown_start_before_the_first_bar():
 
 def test_frames_agree_with_what_is_worked_out_from_their_returns():
     frame = rollout(random_prices(300), GENERATOR.choice([-1.0, 0.0, 1.0], size=299))
-    value = rollouts.log_value(rollouts.column(frame, "log_return"))
+    value = rollouts.log_value(frame["log_return"].to_numpy())
     assert metrics.drawdowns(value)[1:] == pytest.approx(frame["drawdown"].to_numpy())
 
 
@@ -238,7 +238,7 @@ def test_foresight_leaves_the_picture_rather_than_press_the_agent_flat():
     figure = trading.equity_and_drawdown(recorded(mine, near), bold=0)
     words = [text.get_text() for text in figure.texts]
     assert any("perfect foresight" in word and "off the scale" in word for word in words)
-    agent = rollouts.log_value(rollouts.column(mine[0], "log_return")) / np.log(10)
+    agent = rollouts.log_value(mine[0]["log_return"].to_numpy()) / np.log(10)
     low, high = figure.axes[0].get_ylim()
     assert np.ptp(agent) > 0.1 * (high - low)
 

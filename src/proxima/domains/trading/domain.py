@@ -74,9 +74,17 @@ def _noted(prices: Prices) -> dict[str, Any]:
 def check_prices(now: Mapping[str, Any], noted: Mapping[str, Any]) -> str | None:
     """An error where the prices are not those that were noted; words for the user where features differ."""
     if now["prices_sha256"] != noted["prices_sha256"]:
+        before, after = (
+            f"{facts['rows']:,} rows until "
+            + facts["last"].removesuffix("+00:00").removesuffix("T00:00:00")
+            for facts in (noted, now)
+        )
+        change = "it has as many rows as then, but other values in them"
+        if before != after:
+            change = f"it had {before}, now it has {after.replace(' rows', '')}"
         raise ProximaError(
-            f"{now['source']}: has changed since the run was started: {_difference(noted, now)}; "
-            "put the old file back to resume, or start a new run"
+            f"{now['source']}: has changed since the run was started: {change}; put the old file back to "
+            "resume, or start a new run"
         )
     if now["features_sha256"] != noted["features_sha256"]:
         return (
@@ -85,17 +93,6 @@ def check_prices(now: Mapping[str, Any], noted: Mapping[str, Any]) -> str | None
             "would have given."
         )
     return None
-
-
-def _difference(noted: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    before, after = (
-        f"{facts['rows']:,} rows until "
-        + facts["last"].removesuffix("+00:00").removesuffix("T00:00:00")
-        for facts in (noted, now)
-    )
-    if before == after:
-        return "it has as many rows as then, but other values in them"
-    return f"it had {before}, now it has {after.replace(' rows', '')}"
 
 
 def generate(scenario: TradingScenario, root: Path) -> Path:

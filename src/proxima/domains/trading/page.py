@@ -12,7 +12,6 @@ from proxima.domains.trading.rollouts import (
     REFERENCES,
     Rollouts,
     calendar,
-    column,
     read_rollouts,
     times,
 )
@@ -57,10 +56,15 @@ FULL_SHADE = 0.1  # return of a calendar's cell in full colour, unless larger on
 
 
 def page(run: RunData) -> Page:
-    """The result beside the baselines, learning, the tear sheet of the median trial, every trial."""
+    """The result beside the baselines, learning, the tear sheet of the median trial, every trial.
+
+    The median trial is that of the median log return on the test split, of those with a rollout.
+    """
     summary: Summary = run.summary
     rollouts = read_rollouts(run)
-    median = _median_trial(rollouts)
+    earned = [float(rollout["log_return"].sum()) for rollout in rollouts.trials.values()]
+    index = median_index(earned)
+    median = None if index is None else list(rollouts.trials)[index]
     pictures = [] if median is None else _pictures(median, rollouts)
     return Page(
         about=returns.about(run),
@@ -101,20 +105,16 @@ def _sentence(summary: Summary) -> list[html.Content]:
     """What the agent makes on the test split, and what anybody else would have made."""
     details: TradingSummary = summary.details
     earned, others = details.aggregate["test"]["log_return"], details.references.splits["test"]
-    over = ""
-    if has_interval(earned):
-        over = f" {interval(earned)} ({_over_trials(summary)})"
-    model = ""
-    if others.model is not None:
-        model = f", the model-optimal policy {figure(_earned(others, 'model'))}"
+    over = f" {interval(earned)} ({_over_trials(summary)})" if has_interval(earned) else ""
+    beside = ", ".join(
+        f"{NAMES[name]} {figure(_earned(others, name))}"
+        for name in COLUMNS
+        if others[name] is not None
+    )
     return [
         "On the test split, which training never saw, the agent makes a log return after fees of ",
         html.tag("strong", figure(earned.iqm)),
-        f"{over}. Buy and hold makes {figure(_earned(others, 'buy_and_hold'))}, "
-        f"momentum {figure(_earned(others, 'momentum'))}, "
-        f"random trading {figure(_earned(others, 'random'))}, "
-        f"perfect foresight {figure(_earned(others, 'foresight'))}{model}. ",
-        _verdict(earned, others),
+        f"{over}; {beside}. {_verdict(earned, others)}",
     ]
 
 
@@ -170,13 +170,6 @@ def _scores(
     ]
 
 
-def _median_trial(rollouts: Rollouts) -> int | None:
-    """The trial with the median log return on the test split, of those with a rollout."""
-    trials = list(rollouts.trials)
-    index = median_index([column(rollouts.trials[k], "log_return").sum() for k in trials])
-    return None if index is None else trials[index]
-
-
 def _pictures(trial: int, rollouts: Rollouts) -> list[html.Content]:
     """The pictures and the calendar of one trial, the value of all."""
     rollout = rollouts.trials[trial]
@@ -200,7 +193,7 @@ def _pictures(trial: int, rollouts: Rollouts) -> list[html.Content]:
 
 def _calendar(rollout: "pl.DataFrame", trial: int) -> list[html.Content]:
     """A table of a trial's returns by month, day or hour."""
-    by_time = calendar(times(rollout), column(rollout, "log_return"))
+    by_time = calendar(times(rollout), rollout["log_return"])
     finite = np.abs(by_time.values[np.isfinite(by_time.values)])
     full = max(FULL_SHADE, float(np.percentile(finite, 90)) if len(finite) else 0.0)
     rows: list[list[html.Content]] = []

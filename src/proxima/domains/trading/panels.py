@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from proxima.domains.trading.rollouts import Floats, column, times
+from proxima.domains.trading.rollouts import Floats, times
 from proxima.report import style
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def draw_price(panel: Any, rollout: "pl.DataFrame", marks: bool, before: float) 
     """
     from matplotlib.colors import to_rgb
 
-    price, weight = column(rollout, "fill_price"), column(rollout, "weight")
+    price, weight = rollout["fill_price"].to_numpy(), rollout["weight"].to_numpy()
     across, starts = bar_edges(rollout), _starts(rollout)
     y = style.scale(*style.span(price), most=6)
     mean = np.add.reduceat(weight, starts[:-1]) / np.diff(starts)
@@ -126,7 +126,7 @@ def draw_price(panel: Any, rollout: "pl.DataFrame", marks: bool, before: float) 
     panel.pcolormesh(across[starts], [y.low, y.high], shades, zorder=0.5)
     draw_line(panel, across, price, Key("", style.INK, thick=1.1))
     if marks:
-        change = np.diff(column(rollout, "target"), prepend=before)
+        change = np.diff(rollout["target"], prepend=before)
         shapes = {"linestyle": "none", "markersize": 6, "markeredgecolor": "white", "zorder": 3}
         buys, sells = ("^", style.BLUE, change > 0), ("v", style.VERMILLION, change < 0)
         for shape, colour, traded in (buys, sells):
@@ -137,7 +137,7 @@ def draw_price(panel: Any, rollout: "pl.DataFrame", marks: bool, before: float) 
 
 def draw_weight(panel: Any, rollout: "pl.DataFrame", colour: str) -> style.Scale:
     """The weight over time; of bundles of bars the mean, and palely from the least to the greatest."""
-    weight, starts = column(rollout, "weight"), _starts(rollout)
+    weight, starts = rollout["weight"].to_numpy(), _starts(rollout)
     edges = bar_edges(rollout)[starts]
     mean = np.add.reduceat(weight, starts[:-1]) / np.diff(starts)
     if len(starts) <= len(weight):
@@ -250,6 +250,6 @@ def thinned(values: Floats, most: int = MOST_POINTS) -> NDArray[np.int64]:
 def _starts(rollout: "pl.DataFrame") -> NDArray[np.int64]:
     """Where the bars or bundles of bars start whose weights are drawn, and the end of the last."""
     bars = len(rollout)
-    trades = np.count_nonzero(np.diff(column(rollout, "target")))
+    trades = np.count_nonzero(np.diff(rollout["target"]))
     bundles = bars if bars <= MOST_STRIPES and trades <= MOST_TRADES else min(bars, BUNDLES)
     return np.linspace(0, bars, bundles + 1).astype(np.int64)

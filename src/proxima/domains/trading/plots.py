@@ -32,7 +32,6 @@ from proxima.domains.trading.rollouts import (
     REFERENCES,
     Floats,
     Rollouts,
-    column,
     log_value,
     rolling_sharpe,
 )
@@ -99,7 +98,7 @@ def actions_over_price(
     zoomed = len(rollout) > MOST_BARS
     bars = ZOOM_BARS if width >= style.WIDTH else ZOOM_BARS // 2
     stretch = rollout.slice((len(rollout) - bars) // 2, bars) if zoomed else rollout
-    trades = np.count_nonzero(np.diff(column(stretch, "target")))
+    trades = np.count_nonzero(np.diff(stretch["target"]))
     marks = bool(trades <= MOST_MARKS * width / style.WIDTH)
     keys = [
         Key("price at fill", style.INK),
@@ -117,7 +116,7 @@ def actions_over_price(
     weights = draw_weight(panels[1], rollout, style.BLUE)
     frame_panels(panels[:2], ["price", "weight"], time_axis(rollout, width), [y, weights])
     if zoomed:
-        y = draw_price(panels[2], stretch, marks, before=column(stretch, "target")[0])
+        y = draw_price(panels[2], stretch, marks, before=stretch["target"][0])
         frame_panels(panels[2:], ["price"], time_axis(stretch, width), [y])
         heading = f"The {len(stretch)} bars in the middle"
         style.write(figure, style.LEFT, FOOT + heights[2] + 0.08, heading, 10)
@@ -131,11 +130,10 @@ def equity_and_drawdown(rollouts: Rollouts, bold: int, width: float = style.WIDT
     at the top where keeping it in would press the other lines flat.
     """
 
-    def value_of(rollout: "pl.DataFrame") -> Floats:
-        return log_value(column(rollout, "log_return"))
-
-    references = {name: value_of(rollout) for name, rollout in rollouts.references.items()}
-    agents = {trial: value_of(rollout) for trial, rollout in rollouts.trials.items()}
+    references = {
+        name: log_value(frame["log_return"]) for name, frame in rollouts.references.items()
+    }
+    agents = {trial: log_value(frame["log_return"]) for trial, frame in rollouts.trials.items()}
     low, high, leaves = _range([*agents.values()], references)
     shares = np.exp(high - low) > LOGARITHMIC
     keys = _trial_keys(f"trial {bold} {_times(agents[bold][-1])}", len(agents))
@@ -173,7 +171,7 @@ def rolling_sharpe_plot(
     shown = [name for name in ("buy_and_hold", "momentum") if name in rollouts.references]
 
     def sharpe(rollout: "pl.DataFrame") -> Floats:
-        return rolling_sharpe(column(rollout, "log_return"), window, rollouts.periods_per_year)
+        return rolling_sharpe(rollout["log_return"], window, rollouts.periods_per_year)
 
     keys = _trial_keys(f"trial {bold}", len(rollouts.trials)) + [KEYS[name] for name in shown]
     figure, (panel,) = new_panels(f"Sharpe ratio over {window} bars", keys, [1.8], width)
@@ -194,7 +192,7 @@ def reward_plot(
     deterministic: "pl.DataFrame", random: "pl.DataFrame", width: float = style.WIDTH
 ) -> Any:
     """Draw what each bar earned under the trained and under a random policy, one above the other."""
-    rewards = [column(rollout, "log_return") for rollout in (deterministic, random)]
+    rewards = [rollout["log_return"].to_numpy() for rollout in (deterministic, random)]
     keys = _pair_keys(*rewards)
     figure, panels = new_panels("Log return of every bar", keys, [1.3, 1.3], width)
     y = style.scale(*style.span(np.concatenate(rewards)), most=4)
@@ -208,7 +206,7 @@ def compare_rollouts(
     deterministic: "pl.DataFrame", random: "pl.DataFrame", width: float = style.WIDTH
 ) -> Any:
     """Draw rewards, their sums and the weights held of two rollouts over the same bars."""
-    rewards = [column(rollout, "log_return") for rollout in (deterministic, random)]
+    rewards = [rollout["log_return"].to_numpy() for rollout in (deterministic, random)]
     keys = _pair_keys(*rewards)
     title = "Deterministic against random rollout"
     figure, panels = new_panels(title, keys, [1.1, 1.5, 0.7, 0.7], width)

@@ -23,7 +23,6 @@ REFERENCES = {
     "foresight": "perfect foresight",
 }
 COLUMNS = ["time", "fill_price", "target", "weight", "log_return"]
-EARNINGS = ["time", "log_return"]
 Floats = NDArray[np.float64]
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -58,23 +57,13 @@ def read_rollouts(run: RunData) -> Rollouts:
     """The frames of a run on the test split, with the columns that pictures and tables use."""
     import polars as pl
 
-    trials = range(len(run.summary.trials))
-    paths = {trial: run.trial(trial) / "rollouts" / "test.parquet" for trial in trials}
+    trials = {k: run.trial(k) / "rollouts" / "test.parquet" for k in range(len(run.summary.trials))}
     others = {name: run.directory / "rollouts" / f"{name}_test.parquet" for name in REFERENCES}
     return Rollouts(
-        {k: pl.read_parquet(path, columns=COLUMNS) for k, path in paths.items() if path.is_file()},
-        {
-            k: pl.read_parquet(path, columns=EARNINGS)
-            for k, path in others.items()
-            if path.is_file()
-        },
+        {k: pl.read_parquet(path, columns=COLUMNS) for k, path in trials.items() if path.is_file()},
+        {k: pl.read_parquet(path, columns=COLUMNS) for k, path in others.items() if path.is_file()},
         run.scenario["data"]["periods_per_year"],
     )
-
-
-def column(frame: "pl.DataFrame", name: str) -> Floats:
-    """A column of numbers."""
-    return frame[name].to_numpy().astype(np.float64)
 
 
 def times(frame: "pl.DataFrame") -> NDArray[np.datetime64]:

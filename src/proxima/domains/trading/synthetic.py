@@ -46,7 +46,13 @@ def generate(
     price, inside, amount = map(np.random.default_rng, np.random.SeedSequence(seed).spawn(3))
     with np.errstate(over="ignore", invalid="ignore"):
         path = PATTERNS[pattern].closes(rows, resolved, price)
-    _refuse_impossible_path(pattern, path)
+    bad = ~(np.isfinite(path) & (path > 0))
+    if bad.any():
+        bar = int(np.argmax(bad))
+        raise ProximaError(
+            f"data.params: with these, {pattern} has the price {path[bar]:g} at bar {bar}, which is "
+            "no price; bring it back with the drift, slope, amplitude or volatility, or fewer rows"
+        )
     high, low = _extremes(path, inside)
     spread = VOLUME_SPREAD * amount.standard_normal(rows)
     return pl.DataFrame(
@@ -121,8 +127,7 @@ def _refuse_outside(where: str, value: float, limits: Interval) -> None:
 
 
 def _refuse_impossible_together(pattern: str, params: Mapping[str, Any]) -> None:
-    if pattern == "garch" and params["alpha"] + params["beta"] >= 1:
-        total = params["alpha"] + params["beta"]
+    if pattern == "garch" and (total := params["alpha"] + params["beta"]) >= 1:
         raise ProximaError(
             f"data.params.beta: alpha + beta is {total:g}, the variance would grow for ever; "
             "keep it below 1"
@@ -130,16 +135,6 @@ def _refuse_impossible_together(pattern: str, params: Mapping[str, Any]) -> None
     if pattern == "bootstrap" and not params["source"]:
         raise ProximaError(
             "data.params.source: bootstrap needs the parquet or CSV whose returns it draws; set it"
-        )
-
-
-def _refuse_impossible_path(pattern: str, path: NDArray[np.float64]) -> None:
-    bad = ~(np.isfinite(path) & (path > 0))
-    if bad.any():
-        bar = int(np.argmax(bad))
-        raise ProximaError(
-            f"data.params: with these, {pattern} has the price {path[bar]:g} at bar {bar}, which is "
-            "no price; bring it back with the drift, slope, amplitude or volatility, or fewer rows"
         )
 
 
