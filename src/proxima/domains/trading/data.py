@@ -5,10 +5,21 @@
 
 One feature at a time is in float64; the matrix of all is float32. Prices are views of what was read. So
 the peak is the file's six columns, the matrix and the intermediate columns of a single feature.
+
+Time is divided into train, validation and test, with rows left out between them:
+
+    anchored   train ───────────────╮ gap ╭─ validation ─╮ gap ╭─ test ─╮
+    fold 0     ████████████████████       ▒▒▒▒▒▒▒▒             ░░░░
+    fold 1     ████████████████████████       ▒▒▒▒▒▒▒▒             ░░░░
+    sliding 1      ████████████████████       ▒▒▒▒▒▒▒▒             ░░░░
+
+The share `test` is the end of the data; walk-forward folds divide it among them, in order, so that
+together they test on each of its rows once. One fold tests on all of it.
 """
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -19,15 +30,15 @@ from numpy.typing import NDArray
 
 from proxima.core.errors import ProximaError
 from proxima.domains.trading.causality import refuse_look_ahead
-from proxima.domains.trading.config import DataConfig
+from proxima.domains.trading.config import DataConfig, SplitConfig
 from proxima.domains.trading.features import Column, compute, resolve_features
-from proxima.domains.trading.market import Fingerprint, Market, Prepared, Scaler
+from proxima.domains.trading.market import Market, Prepared, Scaler
 from proxima.domains.trading.ohlcv import load_trading_data
-from proxima.domains.trading.splits import split_bounds
 from proxima.domains.trading.synthetic import GENERATOR_VERSION, generate, pattern_params
 from proxima.files import replacing
 
 METADATA_KEY = "proxima"
+LEAST_ROWS = 2  # of a split: two prices make one return
 PROBE = 4_096  # rows in which the end of the warm-up is looked for first
 
 
@@ -36,8 +47,8 @@ class Source(NamedTuple):
 
     path: Path
     frame: pl.DataFrame
+    # What a synthetic file says of itself: pattern, rows, seed, params, version.
     made: Mapping[str, Any] | None
-    """What a synthetic file says of itself: pattern, rows, seed, params, version."""
 
 
 def synthetic_path(name: str, root: str | Path = ".") -> Path:
@@ -117,23 +128,24 @@ def prepare(source: Source, config: DataConfig) -> Prepared:
         params=made.get("params", {}),
         bounds=rows,
         scalers=tuple(scalers),
-        fingerprint=_fingerprint(frame, matrix),
+        fingerprint=_fingerprint(source, matrix),
     )
 
 
-def _fingerprint(frame: pl.DataFrame, matrix: NDArray[np.float32]) -> Fingerprint:
+def _fingerprint(source: Source, matrix: NDArray[np.float32]) -> dict[str, str | int]:
     """By values, so that a file written again in another way is still the same."""
-    prices = hashlib.sha256()
+    frame, prices = source.frame, hashlib.sha256()
     for name in frame.columns:
         prices.update(name.encode())
         prices.update(np.ascontiguousarray(frame[name].to_numpy()).view(np.uint8).data)
-    return Fingerprint(
-        rows=frame.height,
-        first=frame["time"][0].isoformat(),
-        last=frame["time"][-1].isoformat(),
-        prices_sha256=prices.hexdigest(),
-        features_sha256=hashlib.sha256(matrix.view(np.uint8).data).hexdigest(),
-    )
+    return {
+        "source": str(source.path),
+        "rows": frame.height,
+        "first": frame["time"][0].isoformat(),
+        "last": frame["time"][-1].isoformat(),
+        "prices_sha256": prices.hexdigest(),
+        "features_sha256": hashlib.sha256(matrix.view(np.uint8).data).hexdigest(),
+    }
 
 
 def _checked_values(
@@ -225,3 +237,71 @@ def _nulls_at_the_end(frame: pl.DataFrame, column: Column, end: Literal["head", 
                 "window or more rows"
             )
         length *= 4
+
+
+class Bounds(NamedTuple):
+    """Each part's first row, and the one after its last."""
+
+    train: tuple[int, int]
+    validation: tuple[int, int]
+    test: tuple[int, int]
+
+
+def split_bounds(rows: int, split: SplitConfig, purge: int) -> Bounds:
+    """The parts of the split's own fold, with `purge` rows left out between two."""
+    if split.fold >= split.folds:
+        raise ProximaError(
+            f"data.split.fold: {split.fold} is not allowed: with folds {split.folds} the last one is "
+            f"{split.folds - 1}"
+        )
+    return walk_forward(rows, split, purge)[split.fold]
+
+
+def walk_forward(rows: int, split: SplitConfig, purge: int) -> tuple[Bounds, ...]:
+    """The parts of every fold, the earliest first."""
+    if split.validation + split.test >= 1:
+        raise ProximaError(
+            f"data.split: validation {split.validation:g} and test {split.test:g} leave nothing to "
+            "train on; together they must be less than 1"
+        )
+    if not _fits(rows, split, purge):
+        raise ProximaError(
+            f"{rows:,} usable rows are too few to split: train, validation and test with {purge:,} rows "
+            f"left out between them (the longest look back and ahead) need {_needed(split, purge):,}; "
+            "take more rows, shorter feature windows, or other shares in data.split"
+        )
+    return tuple(_fold(rows, split, purge, fold) for fold in range(split.folds))
+
+
+def _fold(rows: int, split: SplitConfig, purge: int, fold: int) -> Bounds:
+    tested, validated = _count(rows, split.test), _count(rows, split.validation)
+    first = rows - tested
+    test = (first + fold * tested // split.folds, first + (fold + 1) * tested // split.folds)
+    validation = (test[0] - purge - validated, test[0] - purge)
+    length = first - 2 * purge - validated  # of the first fold's train part
+    end = validation[0] - purge
+    start = 0 if split.mode == "anchored" else end - length
+    return Bounds((start, end), validation, test)
+
+
+def _count(rows: int, share: float) -> int:
+    return math.floor(rows * share + 1e-9)  # 0.3 of 10 is 3, whatever 0.3 is in binary
+
+
+def _fits(rows: int, split: SplitConfig, purge: int) -> bool:
+    tested, validated = _count(rows, split.test), _count(rows, split.validation)
+    parts = (rows - tested - validated - 2 * purge, validated, tested // split.folds)
+    return min(parts) >= LEAST_ROWS
+
+
+def _needed(split: SplitConfig, purge: int) -> int:
+    """The fewest rows from which on every number of them can be split."""
+    rows = max(
+        LEAST_ROWS / split.validation,
+        LEAST_ROWS * split.folds / split.test,
+        (LEAST_ROWS + 2 * purge) / (1 - split.validation - split.test),
+    )
+    needed = math.ceil(rows) + 1  # against rounding; then down to where it stops fitting
+    while _fits(needed - 1, split, purge):
+        needed -= 1
+    return needed

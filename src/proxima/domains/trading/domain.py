@@ -9,8 +9,8 @@ from proxima.core.errors import ProximaError
 from proxima.domains import reinforcement
 from proxima.domains.domain import Added, Closing, Data, Domain, Facts, Patterns, Prepared
 from proxima.domains.reinforcement import shown
-from proxima.domains.trading.market import Prepared as Prices
 from proxima.domains.trading.page import page
+from proxima.domains.trading.patterns import describe_patterns
 from proxima.domains.trading.results import TradingSummary, TradingTrial
 from proxima.domains.trading.rollouts import REFERENCES
 from proxima.domains.trading.scenario import TradingScenario, trading_faults
@@ -42,7 +42,7 @@ def prepare(scenario: TradingScenario) -> Prepared:
         built,
         judge=partial(judge, run),
         draw=partial(draw, run),
-        facts=Facts(_noted(prices), partial(check_prices, _noted(prices))),
+        facts=Facts(prices.fingerprint, partial(check_prices, prices.fingerprint)),
         summarize=summarize,
         artifacts=("rollouts",),
         final_metrics=final_metrics,
@@ -64,11 +64,6 @@ def final_metrics(trial: TrialResult) -> dict[str, float]:
             if value is not None:
                 numbers[f"{split}/{name}"] = value
     return numbers
-
-
-def _noted(prices: Prices) -> dict[str, Any]:
-    assert prices.fingerprint is not None  # prices that were read have one
-    return {"source": prices.source} | prices.fingerprint._asdict()
 
 
 def check_prices(now: Mapping[str, Any], noted: Mapping[str, Any]) -> str | None:
@@ -118,13 +113,6 @@ def _whole(key: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
         raise ProximaError(f"--set: {key}: expected a whole number, got {value!r}")
     return int(value)
-
-
-def describe_patterns() -> list[dict[str, Any]]:
-    """Every synthetic pattern with its settings, in plain data."""
-    from proxima.domains.trading.synthetic import describe_patterns
-
-    return describe_patterns()
 
 
 def closing(summary: Summary) -> Closing:

@@ -27,15 +27,12 @@ from proxima.domains.trading.accounting import RUIN_GROWTH, RUIN_REWARD
 from proxima.domains.trading.config import TradingEnvConfig
 from proxima.domains.trading.market import Market
 
-SHARPE_CLIP = 10.0
-"""Bound of the differential Sharpe ratio as a reward."""
-LEAST_VARIANCE = 1e-12
-"""Returns that vary less than this, as those of cash do, have no Sharpe ratio."""
+SHARPE_CLIP = 10.0  # bound of the differential Sharpe ratio as a reward
+LEAST_VARIANCE = 1e-12  # returns that vary less, as those of cash do, have no Sharpe ratio
+# Continuous targets are in steps of 0.01 %. A trade happens when the target changes, so without steps
+# the last bit of a float would decide about trades, and a batch's last bits are not a single row's.
 WEIGHT_STEPS = 10_000.0
-"""Continuous targets are in steps of 0.01 %. A trade happens when the target changes, so without steps
-the last bit of a float would decide about trades, and a batch's last bits are not a single row's."""
-WEIGHT_CLIP = 100.0
-"""Bound of the weight in an observation: a short shortly before its ruin has any."""
+WEIGHT_CLIP = 100.0  # of the weight in an observation: a short shortly before its ruin has any
 
 
 class Moments(NamedTuple):
@@ -57,15 +54,6 @@ class TradingState(NamedTuple):
     moments: Moments | None  # where the reward needs them
 
 
-class Costs(NamedTuple):
-    """Numbers that trading and holding cost."""
-
-    fee: Array
-    borrow_rate: Array
-    turnover_penalty: Array
-    drawdown_penalty: Array
-
-
 class TradingEnv(eqx.Module):
     """One account; prices, costs and episode lengths are leaves, so changing them compiles nothing."""
 
@@ -73,7 +61,10 @@ class TradingEnv(eqx.Module):
     returns: Array  # (m,) from each fill price to the next
     marks: Array  # (m + 1,) from the last fill price to the close at which one decides
     positions: Array  # (p,) targets to choose from, or the limits of a continuous one
-    costs: Costs
+    fee: Array
+    borrow_rate: Array
+    turnover_penalty: Array
+    drawdown_penalty: Array
     sharpe_rate: Array
     last_start: Array  # episodes start between the first bar with a full window and this one
     max_steps: Array
@@ -95,19 +86,19 @@ class TradingEnv(eqx.Module):
         target = self._target(action)
         weight = jnp.where(target == state.target, state.weight, target)
         traded = weight - state.weight
-        lost = _trade_loss(traded, target, self.costs.fee)
-        gain, drifted = _hold(weight, self.returns[state.time], self.costs.borrow_rate)
+        lost = _trade_loss(traded, target, self.fee)
+        gain, drifted = _hold(weight, self.returns[state.time], self.borrow_rate)
         growth = gain - lost - lost * gain  # (1 − lost)(1 + gain) − 1
         ruined = 1 + growth <= RUIN_GROWTH
         reward, moments = jnp.log1p(jnp.where(ruined, 0.0, growth)), state.moments
         if moments is not None:
             reward, moments = differential_sharpe(reward, moments, self.sharpe_rate)
-        reward -= self.costs.turnover_penalty * jnp.abs(traded)
+        reward -= self.turnover_penalty * jnp.abs(traded)
         height = jnp.minimum(state.height * (1 + growth), 1.0)
-        reward -= self.costs.drawdown_penalty * jnp.maximum(state.height - height, 0.0)
+        reward -= self.drawdown_penalty * jnp.maximum(state.height - height, 0.0)
         reward = jnp.where(ruined, RUIN_REWARD, reward)
         time = state.time + 1
-        _, seen = _hold(weight, self.marks[time], self.costs.borrow_rate)
+        _, seen = _hold(weight, self.marks[time], self.borrow_rate)
         obs = self._observe(time, jnp.where(ruined, 0.0, seen))
         drifted = jnp.where(ruined, 0.0, drifted)
         state = TradingState(time, state.end, drifted, target, height, moments)
@@ -205,12 +196,10 @@ def trading_env(market: Market, config: TradingEnvConfig, training: bool) -> Tra
         returns=numbers(returns),
         marks=numbers(mark_returns(market, config.fill)),
         positions=numbers(allowed(config)),
-        costs=Costs(
-            fee=numbers(config.fee),
-            borrow_rate=numbers(config.borrow_rate),
-            turnover_penalty=numbers(config.turnover_penalty),
-            drawdown_penalty=numbers(config.drawdown_penalty),
-        ),
+        fee=numbers(config.fee),
+        borrow_rate=numbers(config.borrow_rate),
+        turnover_penalty=numbers(config.turnover_penalty),
+        drawdown_penalty=numbers(config.drawdown_penalty),
         sharpe_rate=numbers(config.sharpe_rate),
         last_start=jnp.asarray(last_start(len(returns), config, training), jnp.int32),
         max_steps=jnp.asarray(max_steps, jnp.int32),

@@ -36,8 +36,7 @@ class Column(NamedTuple):
 
     name: str
     expression: pl.Expr
-    reach: int
-    """Bars before its own that it looks back over, as far as its settings say."""
+    reach: int  # bars before its own that it looks back over, as far as its settings say
     leaks: bool
     scaled: bool
 

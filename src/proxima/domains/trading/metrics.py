@@ -30,77 +30,70 @@ MOST_BLOCKS = 4_000
 INTERVAL = (2.5, 97.5)
 
 
-def sharpe(returns: ArrayLike, periods_per_year: float = 1.0) -> float:
+def sharpe(returns: Floats, periods_per_year: float = 1.0) -> float:
     """Mean over deviation, annualised; without a number of bars a year, per bar."""
-    returns = np.asarray(returns, np.float64)
     return math.sqrt(periods_per_year) * _ratio(_mean(returns), _deviation(returns))
 
 
-def sortino(returns: ArrayLike, periods_per_year: float = 1.0) -> float:
+def sortino(returns: Floats, periods_per_year: float = 1.0) -> float:
     """Mean over the deviation of losses (root mean square over all bars), annualised."""
-    returns = np.asarray(returns, np.float64)
     if math.isnan(_deviation(returns)):
         return math.nan
     downside = math.sqrt(_mean(np.minimum(returns, 0.0) ** 2))
     return math.sqrt(periods_per_year) * _ratio(_mean(returns), downside)
 
 
-def volatility(returns: ArrayLike, periods_per_year: float) -> float:
+def volatility(returns: Floats, periods_per_year: float) -> float:
     """Standard deviation, annualised."""
-    return math.sqrt(periods_per_year) * _deviation(np.asarray(returns, np.float64))
+    return math.sqrt(periods_per_year) * _deviation(returns)
 
 
-def drawdowns(log_value: ArrayLike) -> Floats:
+def drawdowns(log_value: Floats) -> Floats:
     """How far below its highest so far the value is, at most 0; the curve's start counts."""
-    log_value = np.asarray(log_value, np.float64)
     return np.expm1(log_value - np.maximum.accumulate(log_value))
 
 
-def max_drawdown(returns: ArrayLike) -> float:
+def max_drawdown(returns: Floats) -> float:
     """The deepest fall from a highest value, negative."""
     return float(drawdowns(_log_value(returns)).min())
 
 
-def cagr(returns: ArrayLike, periods_per_year: float) -> float:
+def cagr(returns: Floats, periods_per_year: float) -> float:
     """Compound growth a year."""
-    returns = np.asarray(returns, np.float64)
     if not len(returns):
         return math.nan
     yearly = float(_log_value(returns)[-1]) * periods_per_year / len(returns)
     return math.expm1(yearly) if yearly < LARGEST_EXPONENT else math.inf
 
 
-def calmar(returns: ArrayLike, periods_per_year: float) -> float:
+def calmar(returns: Floats, periods_per_year: float) -> float:
     """Compound growth a year over the deepest drawdown."""
     return _ratio(cagr(returns, periods_per_year), -max_drawdown(returns))
 
 
-def omega(returns: ArrayLike) -> float:
+def omega(returns: Floats) -> float:
     """Gains over losses."""
-    returns = np.asarray(returns, np.float64)
     return _ratio(float(np.maximum(returns, 0).sum()), float(np.maximum(-returns, 0).sum()))
 
 
-def profit_factor(returns: ArrayLike) -> float:
+def profit_factor(returns: Floats) -> float:
     """What the winning bars made over what the losing ones lost."""
-    returns = np.asarray(returns, np.float64)
     return _ratio(float(returns[returns > 0].sum()), -float(returns[returns < 0].sum()))
 
 
-def tail_ratio(returns: ArrayLike) -> float:
+def tail_ratio(returns: Floats) -> float:
     """The best twentieth's threshold over the worst one's."""
-    low, high = _percentiles(returns, 5, 95)
-    return _ratio(abs(high), abs(low))
+    low, high = np.percentile(returns, (5, 95)) if len(returns) else (math.nan, math.nan)
+    return _ratio(float(abs(high)), float(abs(low)))
 
 
-def value_at_risk(returns: ArrayLike) -> float:
+def value_at_risk(returns: Floats) -> float:
     """The return that one bar in twenty falls short of."""
-    return _percentiles(returns, 5)[0]
+    return float(np.percentile(returns, 5)) if len(returns) else math.nan
 
 
-def probabilistic_sharpe(returns: ArrayLike, benchmark: float = 0.0) -> float:
+def probabilistic_sharpe(returns: Floats, benchmark: float = 0.0) -> float:
     """Probability that the true Sharpe ratio per bar exceeds the benchmark (Bailey, López de Prado 2012)."""
-    returns = np.asarray(returns, np.float64)
     ratio, bars = sharpe(returns), len(returns)
     if math.isnan(ratio) or bars < 4:
         return math.nan
@@ -111,7 +104,7 @@ def probabilistic_sharpe(returns: ArrayLike, benchmark: float = 0.0) -> float:
     return NORMAL.cdf((ratio - benchmark) * math.sqrt(bars - 1) / math.sqrt(spread))
 
 
-def deflated_sharpe(returns: ArrayLike, trial_sharpes: ArrayLike, periods_per_year: float) -> float:
+def deflated_sharpe(returns: Floats, trial_sharpes: ArrayLike, periods_per_year: float) -> float:
     """Probability that the Sharpe ratio is more than the luckiest of so many trials would have.
 
     Bailey, López de Prado (2014). `trial_sharpes` are annualised, of every trial that was run.
@@ -171,12 +164,12 @@ def too_good(account: Account) -> list[str]:
     bars = len(account.log_return)
     if bars <= TOO_GOOD_BARS or not (account.weight != 0).any():
         return []
-    found = []
+    reasons = []
     if (account.log_return[account.weight != 0] > 0).all():
-        found.append(f"every one of its bars with a position won, over {bars} bars")
+        reasons.append(f"every one of its bars with a position won, over {bars} bars")
     if float(drawdowns(account.log_value).min()) == 0:
-        found.append(f"its value never fell, over {bars} bars")
-    return found
+        reasons.append(f"its value never fell, over {bars} bars")
+    return reasons
 
 
 def _ratio(numerator: float, denominator: float) -> float:
@@ -195,15 +188,8 @@ def _deviation(returns: Floats) -> float:
     return deviation if deviation > CONSTANT * abs(float(returns.mean())) else math.nan
 
 
-def _log_value(returns: ArrayLike) -> Floats:
-    return np.concatenate([[0.0], np.cumsum(np.log1p(np.asarray(returns, np.float64)))])
-
-
-def _percentiles(returns: ArrayLike, *percents: float) -> list[float]:
-    returns = np.asarray(returns, np.float64)
-    if not len(returns):
-        return [math.nan] * len(percents)
-    return [float(value) for value in np.percentile(returns, percents)]
+def _log_value(returns: Floats) -> Floats:
+    return np.concatenate([[0.0], np.cumsum(np.log1p(returns))])
 
 
 def _shape(returns: Floats) -> tuple[float, float]:
@@ -216,9 +202,8 @@ def _shape(returns: Floats) -> tuple[float, float]:
     return skew, excess + 3
 
 
-def mean_interval(values: ArrayLike, seed: int = 0) -> tuple[float, float]:
+def mean_interval(values: Floats, seed: int = 0) -> tuple[float, float]:
     """The middle 95 % of the mean of such values; NaN for fewer than two."""
-    values = np.asarray(values, np.float64)
     if len(values) < 2:
         return math.nan, math.nan
     means = resampled_means(values, block_length(values), RESAMPLES, np.random.default_rng(seed))

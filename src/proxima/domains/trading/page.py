@@ -8,13 +8,7 @@ import numpy as np
 
 from proxima.domains.trading import plots
 from proxima.domains.trading.results import SplitReferences, TradingSummary
-from proxima.domains.trading.rollouts import (
-    REFERENCES,
-    Rollouts,
-    calendar,
-    read_rollouts,
-    times,
-)
+from proxima.domains.trading.rollouts import REFERENCES, Rollouts, calendar, read_rollouts, times
 from proxima.report import html, returns
 from proxima.report.chosen import median_index
 from proxima.report.numbers import Write, figure, has_interval, interval, share, with_interval

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # inches: above all, of a line of the key, between panels, for the names of times at the bottom
 TITLE, KEY_LINE, GAP, FOOT = 0.36, 0.22, 0.2, 0.3
 SAMPLE = 0.26  # inches of line that a key shows
-SIZE = 9.0  # of the key's letters
+SIZE, LETTER = 9.0, 0.07  # of the key's letters, and about how many inches wide they are
 FAINT = 0.3  # opacity of areas
 MOST_POINTS = 2_000  # about two for each dot of a picture's width
 MOST_STRIPES = 1_500  # bars whose weights are drawn one by one
@@ -45,17 +45,16 @@ class Key(NamedTuple):
     name: str
     colour: str
     kind: Literal["line", "area", "mark"] = "line"
-    style: Any = "-"
-    """The line's dashes or the mark's shape, as matplotlib writes them."""
+    style: Any = "-"  # the line's dashes or the mark's shape, as matplotlib writes them
     thick: float = 1.6
 
     @property
     def width(self) -> float:
         """Inches that it takes, with the gap behind it."""
-        return SAMPLE + 0.07 + SIZE * style.LETTER * len(self.name) + 0.2
+        return SAMPLE + 0.07 + LETTER * len(self.name) + 0.25
 
 
-def new_panels(
+def new(
     title: str,
     keys: Sequence[Key],
     heights: Sequence[float],
@@ -67,7 +66,9 @@ def new_panels(
     inside = width - style.LEFT - style.RIGHT
     lines: list[list[Key]] = [[]]
     for key in keys:
-        if sum(other.width for other in lines[-1]) + key.width > inside + 0.2:
+        if (
+            sum(other.width for other in lines[-1]) + key.width > inside + 0.25
+        ):  # the gap after the last one may stick out
             lines.append([])
         lines[-1].append(key)
     above = TITLE + KEY_LINE * len(lines) + 0.08
@@ -99,7 +100,7 @@ def _write_keys(figure: Any, middle: float, keys: Sequence[Key]) -> None:
         left += key.width
 
 
-def frame_panels(
+def frame(
     axes: Sequence[Any], labels: Sequence[str], x: style.Scale, scales: Sequence[style.Scale]
 ) -> None:
     """Draw the scales of panels that share the one across: only the lowest names its ticks."""

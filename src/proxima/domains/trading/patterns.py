@@ -54,6 +54,21 @@ def pattern(description: str, base: float = 100.0, **params: Param) -> Callable[
     return register
 
 
+def describe_patterns() -> list[dict[str, Any]]:
+    """Every pattern in plain data: name, description, and each setting's name, default and meaning."""
+    return [
+        {
+            "pattern": name,
+            "description": pattern.description,
+            "params": [
+                {"name": key, "default": param.default, "meaning": param.meaning}
+                for key, param in pattern.params.items()
+            ],
+        }
+        for name, pattern in PATTERNS.items()
+    ]
+
+
 @pattern(
     "A sine about a straight line.",
     base=50_000.0,
@@ -111,10 +126,7 @@ def trending(rows: int, params: Params, random: np.random.Generator) -> Prices:
     return _path(params, drift + params["volatility"] * random.standard_normal(rows))
 
 
-@pattern(
-    "A martingale: nothing predicts it, so nothing can be earned.",
-    volatility=_VOLATILITY,
-)
+@pattern("A martingale: nothing predicts it, so nothing can be earned.", volatility=_VOLATILITY)
 def random_walk(rows: int, params: Params, random: np.random.Generator) -> Prices:
     """r_t = σz_t − σ²/2: the price is a martingale, nothing predicts its direction."""
     sigma = params["volatility"]

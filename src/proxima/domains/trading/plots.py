@@ -10,41 +10,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from proxima.domains.trading import panels
 from proxima.domains.trading.metrics import drawdowns
-from proxima.domains.trading.panels import (
-    FOOT,
-    GAP,
-    Key,
-    bar_edges,
-    draw_line,
-    draw_price,
-    draw_rewards,
-    draw_weight,
-    frame_panels,
-    new_panels,
-    seconds,
-    shares_scale,
-    thinned,
-    time_axis,
-    time_scale,
-)
-from proxima.domains.trading.rollouts import (
-    REFERENCES,
-    Floats,
-    Rollouts,
-    log_value,
-    rolling_sharpe,
-)
+from proxima.domains.trading.rollouts import REFERENCES, Floats, Rollouts, log_value, rolling_sharpe
 from proxima.report import style
 
 if TYPE_CHECKING:
     import polars as pl
 
 KEYS = {
-    "buy_and_hold": Key(REFERENCES["buy_and_hold"], style.INK, style=(0, (6, 1.5))),
-    "momentum": Key(REFERENCES["momentum"], style.ORANGE, style=(0, (3, 1.2))),
-    "model": Key(REFERENCES["model"], style.PURPLE, style=(0, (6, 1.5, 1.2, 1.5))),
-    "foresight": Key(REFERENCES["foresight"], style.GREEN, style=(0, (1.2, 1.2))),
+    "buy_and_hold": panels.Key(REFERENCES["buy_and_hold"], style.INK, style=(0, (6, 1.5))),
+    "momentum": panels.Key(REFERENCES["momentum"], style.ORANGE, style=(0, (3, 1.2))),
+    "model": panels.Key(REFERENCES["model"], style.PURPLE, style=(0, (6, 1.5, 1.2, 1.5))),
+    "foresight": panels.Key(REFERENCES["foresight"], style.GREEN, style=(0, (1.2, 1.2))),
 }
 SPLIT_COLOURS = {"train": style.BLUE, "validation": style.ORANGE, "test": style.VERMILLION}
 MOST_BARS = 300  # from which on a stretch of the bars is also shown larger
@@ -73,19 +51,19 @@ def price_plot(
     """Draw the closes, and shade each split from its first to its last time."""
     figure = style.new_figure(style.ABOVE + 3.2 + style.BELOW + 0.15)
     axes = style.single_axes(figure, style.BELOW + 0.15)
-    shown = thinned(close, MOST_PRICES)
+    shown = panels.thinned(close, MOST_PRICES)
     shares = close.max() / close.min() > LOGARITHMIC_PRICE
     up = np.log10(close[shown]) if shares else close[shown]
-    axes.plot(seconds(time[shown]), up, color=style.INK, linewidth=0.9)
+    axes.plot(panels.seconds(time[shown]), up, color=style.INK, linewidth=0.9)
     low, high = style.span(up)
     room = 0.08 * (high - low)  # for the splits' names
     for name, ends in splits.items():
-        first, last = seconds(np.array(ends, dtype="datetime64[us]"))
+        first, last = panels.seconds(np.array(ends, dtype="datetime64[us]"))
         axes.axvspan(first, last, color=SPLIT_COLOURS[name], alpha=0.13, linewidth=0, zorder=0.5)
         middle = ((first + last) / 2, high + room / 2)
         axes.text(*middle, name, color=style.INK, fontsize=9, ha="center", va="center")
-    y = shares_scale(low, high + room) if shares else style.scale(low, high + room, most=8)
-    style.frame(axes, title, "", "close", x=time_scale(time[0], time[-1], most=7.0), y=y)
+    y = panels.shares_scale(low, high + room) if shares else style.scale(low, high + room, most=8)
+    style.frame(axes, title, "", "close", x=panels.time_scale(time[0], time[-1], most=7.0), y=y)
     if splits:
         style.caption(figure, "Rows between two shaded stretches belong to neither.")
     style.save(figure, path)
@@ -101,25 +79,28 @@ def actions_over_price(
     trades = np.count_nonzero(np.diff(stretch["target"]))
     marks = bool(trades <= MOST_MARKS * width / style.WIDTH)
     keys = [
-        Key("price at fill", style.INK),
-        Key("long", style.BLUE, "area"),
-        Key("short", style.VERMILLION, "area"),
+        panels.Key("price at fill", style.INK),
+        panels.Key("long", style.BLUE, "area"),
+        panels.Key("short", style.VERMILLION, "area"),
         *(
-            [Key("buy", style.BLUE, "mark", "^"), Key("sell", style.VERMILLION, "mark", "v")]
+            [
+                panels.Key("buy", style.BLUE, "mark", "^"),
+                panels.Key("sell", style.VERMILLION, "mark", "v"),
+            ]
             if marks
             else []
         ),
     ]
-    heights, gaps = ([2.1, 0.8, 2.1], [GAP, 0.65]) if zoomed else ([2.3, 0.9], [GAP])
-    figure, panels = new_panels(title, keys, heights, width, gaps)
-    y = draw_price(panels[0], rollout, marks and not zoomed, before=0.0)
-    weights = draw_weight(panels[1], rollout, style.BLUE)
-    frame_panels(panels[:2], ["price", "weight"], time_axis(rollout, width), [y, weights])
+    heights, gaps = ([2.1, 0.8, 2.1], [panels.GAP, 0.65]) if zoomed else ([2.3, 0.9], [panels.GAP])
+    figure, axes = panels.new(title, keys, heights, width, gaps)
+    y = panels.draw_price(axes[0], rollout, marks and not zoomed, before=0.0)
+    weights = panels.draw_weight(axes[1], rollout, style.BLUE)
+    panels.frame(axes[:2], ["price", "weight"], panels.time_axis(rollout, width), [y, weights])
     if zoomed:
-        y = draw_price(panels[2], stretch, marks, before=stretch["target"][0])
-        frame_panels(panels[2:], ["price"], time_axis(stretch, width), [y])
+        y = panels.draw_price(axes[2], stretch, marks, before=stretch["target"][0])
+        panels.frame(axes[2:], ["price"], panels.time_axis(stretch, width), [y])
         heading = f"The {len(stretch)} bars in the middle"
-        style.write(figure, style.LEFT, FOOT + heights[2] + 0.08, heading, 10)
+        style.write(figure, style.LEFT, panels.FOOT + heights[2] + 0.08, heading, 10)
     return figure
 
 
@@ -140,27 +121,29 @@ def equity_and_drawdown(rollouts: Rollouts, bold: int, width: float = style.WIDT
     for name, value in references.items():
         note = " (off the scale)" if leaves and name == "foresight" else ""
         keys.append(KEYS[name]._replace(name=f"{KEYS[name].name} {_times(value[-1])}{note}"))
-    figure, (top, bottom) = new_panels("Value and drawdown", keys, [2.6, 1.1], width)
+    figure, (top, bottom) = panels.new("Value and drawdown", keys, [2.6, 1.1], width)
 
     def up(value: Floats) -> Floats:
         with np.errstate(over="ignore"):  # of foresight that leaves the picture
             return value / np.log(10) if shares else np.exp(value)
 
     longest = max(rollouts.trials.values(), key=len)
-    across = bar_edges(longest)
+    across = panels.bar_edges(longest)
     for name, value in references.items():
-        draw_line(top, across, up(value), KEYS[name])
+        panels.draw_line(top, across, up(value), KEYS[name])
     _draw_trials(top, across, {trial: up(value) for trial, value in agents.items()}, bold)
     if "buy_and_hold" in references:
         fall = 100 * drawdowns(references["buy_and_hold"])
-        draw_line(bottom, across, fall, KEYS["buy_and_hold"])
+        panels.draw_line(bottom, across, fall, KEYS["buy_and_hold"])
     falls = {trial: 100 * drawdowns(value) for trial, value in agents.items()}
     _draw_trials(bottom, across, falls, bold)
     floor, ceiling = up(np.array([low, high])).tolist()
-    y = shares_scale(floor, ceiling) if shares else style.scale(floor, ceiling, most=7)
+    y = panels.shares_scale(floor, ceiling) if shares else style.scale(floor, ceiling, most=7)
     y = y._replace(names=["×" + name for name in y.names])
     depth = style.scale(min(bottom.get_ylim()[0], -1.0), 0.0, most=3.5)
-    frame_panels([top, bottom], ["value", "drawdown, %"], time_axis(longest, width), [y, depth])
+    panels.frame(
+        [top, bottom], ["value", "drawdown, %"], panels.time_axis(longest, width), [y, depth]
+    )
     return figure
 
 
@@ -174,17 +157,17 @@ def rolling_sharpe_plot(
         return rolling_sharpe(rollout["log_return"], window, rollouts.periods_per_year)
 
     keys = _trial_keys(f"trial {bold}", len(rollouts.trials)) + [KEYS[name] for name in shown]
-    figure, (panel,) = new_panels(f"Sharpe ratio over {window} bars", keys, [1.8], width)
+    figure, (panel,) = panels.new(f"Sharpe ratio over {window} bars", keys, [1.8], width)
     longest = max(rollouts.trials.values(), key=len)
-    across = bar_edges(longest)[1:]
+    across = panels.bar_edges(longest)[1:]
     panel.axhline(0, color=style.GREY, linewidth=0.8)
     for name in shown:
-        draw_line(panel, across, sharpe(rollouts.references[name]), KEYS[name])
+        panels.draw_line(panel, across, sharpe(rollouts.references[name]), KEYS[name])
     agents = {trial: sharpe(rollout) for trial, rollout in rollouts.trials.items()}
     _draw_trials(panel, across, agents, bold)
     low, high = panel.get_ylim()
     y = style.scale(low, high, most=5)
-    frame_panels([panel], ["annualised"], time_axis(longest, width), [y])
+    panels.frame([panel], ["annualised"], panels.time_axis(longest, width), [y])
     return figure
 
 
@@ -194,11 +177,11 @@ def reward_plot(
     """Draw what each bar earned under the trained and under a random policy, one above the other."""
     rewards = [rollout["log_return"].to_numpy() for rollout in (deterministic, random)]
     keys = _pair_keys(*rewards)
-    figure, panels = new_panels("Log return of every bar", keys, [1.3, 1.3], width)
+    figure, axes = panels.new("Log return of every bar", keys, [1.3, 1.3], width)
     y = style.scale(*style.span(np.concatenate(rewards)), most=4)
-    for panel, reward, key in zip(panels, rewards, keys, strict=True):
-        draw_rewards(panel, bar_edges(deterministic), reward, key.colour)
-    frame_panels(panels, ["deterministic", "random"], time_axis(deterministic, width), [y, y])
+    for panel, reward, key in zip(axes, rewards, keys, strict=True):
+        panels.draw_rewards(panel, panels.bar_edges(deterministic), reward, key.colour)
+    panels.frame(axes, ["deterministic", "random"], panels.time_axis(deterministic, width), [y, y])
     return figure
 
 
@@ -209,28 +192,28 @@ def compare_rollouts(
     rewards = [rollout["log_return"].to_numpy() for rollout in (deterministic, random)]
     keys = _pair_keys(*rewards)
     title = "Deterministic against random rollout"
-    figure, panels = new_panels(title, keys, [1.1, 1.5, 0.7, 0.7], width)
-    across = bar_edges(deterministic)
+    figure, axes = panels.new(title, keys, [1.1, 1.5, 0.7, 0.7], width)
+    across = panels.bar_edges(deterministic)
     for reward, key in reversed(list(zip(rewards, keys, strict=True))):  # the trained one in front
-        draw_rewards(panels[0], across, reward, key.colour)
-        draw_line(panels[1], across, log_value(reward), key)
+        panels.draw_rewards(axes[0], across, reward, key.colour)
+        panels.draw_line(axes[1], across, log_value(reward), key)
     weights = [
-        draw_weight(panel, rollout, key.colour)
-        for panel, rollout, key in zip(panels[2:], (deterministic, random), keys, strict=True)
+        panels.draw_weight(panel, rollout, key.colour)
+        for panel, rollout, key in zip(axes[2:], (deterministic, random), keys, strict=True)
     ]
     per_bar = style.scale(*style.span(np.concatenate(rewards)), most=4)
-    low, high = panels[1].get_ylim()
+    low, high = axes[1].get_ylim()
     sums = style.scale(low, high, most=5)
     labels = ["per bar", "log return, sum", "weight", "weight"]
-    frame_panels(panels, labels, time_axis(deterministic, width), [per_bar, sums, *weights])
+    panels.frame(axes, labels, panels.time_axis(deterministic, width), [per_bar, sums, *weights])
     return figure
 
 
-def _pair_keys(deterministic: Floats, random: Floats) -> list[Key]:
+def _pair_keys(deterministic: Floats, random: Floats) -> list[panels.Key]:
     """What the trained and the random policy are called, with the sums of their log returns."""
     policies = (("deterministic", style.BLUE, deterministic), ("random", style.GREY, random))
     return [
-        Key(f"{name}: sum {rewards.sum():+.3g}".replace("-", "−"), colour)
+        panels.Key(f"{name}: sum {rewards.sum():+.3g}".replace("-", "−"), colour)
         for name, colour, rewards in policies
     ]
 
@@ -242,8 +225,10 @@ def _draw_trials(panel: Any, across: Floats, lines: Mapping[int, Floats], bold: 
     else:
         for trial, line in lines.items():
             if trial != bold:
-                draw_line(panel, across, line, Key("", style.BLUE, thick=0.7), alpha=0.55)
-    draw_line(panel, across, lines[bold], Key("", style.BLUE, thick=2.0))
+                panels.draw_line(
+                    panel, across, line, panels.Key("", style.BLUE, thick=0.7), alpha=0.55
+                )
+    panels.draw_line(panel, across, lines[bold], panels.Key("", style.BLUE, thick=2.0))
 
 
 def _draw_spread(panel: Any, across: Floats, lines: Sequence[Floats]) -> None:
@@ -258,12 +243,12 @@ def _draw_spread(panel: Any, across: Floats, lines: Sequence[Floats]) -> None:
         panel.fill_between(across[shown], *ends, color=style.BLUE, alpha=alpha, linewidth=0)
 
 
-def _trial_keys(name: str, trials: int) -> list[Key]:
+def _trial_keys(name: str, trials: int) -> list[panels.Key]:
     """What the bold trial and the others are called."""
-    keys = [Key(name, style.BLUE, thick=2.2)]
+    keys = [panels.Key(name, style.BLUE, thick=2.2)]
     if trials > MOST_LINES:
-        return [*keys, Key("90 % and half of the trials", style.BLUE, "area")]
-    return [*keys, Key("other trials", style.BLUE, thick=0.7)] if trials > 1 else keys
+        return [*keys, panels.Key("90 % and half of the trials", style.BLUE, "area")]
+    return [*keys, panels.Key("other trials", style.BLUE, thick=0.7)] if trials > 1 else keys
 
 
 def _range(agents: Sequence[Floats], references: Mapping[str, Floats]) -> tuple[float, float, bool]:

@@ -85,21 +85,6 @@ def pattern_params(pattern: str, params: Mapping[str, Any]) -> dict[str, float |
     return resolved
 
 
-def describe_patterns() -> list[dict[str, Any]]:
-    """Every pattern in plain data: name, description, and each setting's name, default and meaning."""
-    return [
-        {
-            "pattern": name,
-            "description": pattern.description,
-            "params": [
-                {"name": key, "default": param.default, "meaning": param.meaning}
-                for key, param in pattern.params.items()
-            ],
-        }
-        for name, pattern in PATTERNS.items()
-    ]
-
-
 def _checked(where: str, value: Any, param: Param) -> float | int | str:
     """The value in its setting's type, if it is one the setting can have."""
     if isinstance(param.default, str):
