@@ -13,6 +13,7 @@ from rollout_frames import START, random_prices, rollout
 
 from proxima.domains.trading import metrics, panels, rollouts
 from proxima.domains.trading import plots as trading
+from proxima.domains.trading.accounting import log_value
 from proxima.report import style
 
 GENERATOR = np.random.default_rng(0)
@@ -51,7 +52,7 @@ def test_rolling_sharpe_of_what_does_not_move_is_not_a_number():
 
 def test_value_and_drawdown_start_before_the_first_bar():
     log_returns = np.log([0.9, 1.1, 1.2, 0.5])
-    value = np.exp(rollouts.log_value(log_returns))
+    value = np.exp(log_value(log_returns))
     assert value == pytest.approx([1, 0.9, 0.99, 1.188, 0.594])
     found = metrics.drawdowns(np.log(value))
     assert found == pytest.approx([0, -0.1, -0.01, 0, -0.5])
@@ -59,7 +60,7 @@ def test_value_and_drawdown_start_before_the_first_bar():
 
 def test_frames_agree_with_what_is_worked_out_from_their_returns():
     frame = rollout(random_prices(300), GENERATOR.choice([-1.0, 0.0, 1.0], size=299))
-    value = rollouts.log_value(frame["log_return"].to_numpy())
+    value = log_value(frame["log_return"].to_numpy())
     assert metrics.drawdowns(value)[1:] == pytest.approx(frame["drawdown"].to_numpy())
 
 
@@ -238,7 +239,7 @@ def test_foresight_leaves_the_picture_rather_than_press_the_agent_flat():
     figure = trading.equity_and_drawdown(recorded(mine, near), bold=0)
     words = [text.get_text() for text in figure.texts]
     assert any("perfect foresight" in word and "off the scale" in word for word in words)
-    agent = rollouts.log_value(mine[0]["log_return"].to_numpy()) / np.log(10)
+    agent = log_value(mine[0]["log_return"].to_numpy()) / np.log(10)
     low, high = figure.axes[0].get_ylim()
     assert np.ptp(agent) > 0.1 * (high - low)
 

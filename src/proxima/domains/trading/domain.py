@@ -103,16 +103,9 @@ def write_pattern(pattern: str, name: str | None, settings: Mapping[str, Any]) -
     from proxima.domains.trading.data import write_synthetic
 
     params = dict(settings)
-    rows = _whole("rows", params.pop("rows", DataConfig.rows))
-    seed = _whole("seed", params.pop("seed", DataConfig.seed))
-    config = DataConfig(pattern=pattern, rows=rows, seed=seed, params=params)
+    numbers = {key: params.pop(key) for key in ("rows", "seed") if key in params}
+    config = DataConfig(pattern=pattern, params=params, **numbers)
     return write_synthetic(config, pattern if name is None else name, Path())
-
-
-def _whole(key: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
-        raise ProximaError(f"--set: {key}: expected a whole number, got {value!r}")
-    return int(value)
 
 
 def closing(summary: Summary) -> Closing:

@@ -11,7 +11,7 @@ and every growth factor is kept as its distance from 1.
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -118,7 +118,9 @@ class TradingEnv(eqx.Module):
         return jnp.concatenate([seen, weight[None]])
 
 
-def differential_sharpe(log_return: Array, moments: Moments, rate: Array) -> tuple[Array, Moments]:
+def differential_sharpe(
+    log_return: Array | float, moments: Moments, rate: Array | float, numpy: Any = jnp
+) -> tuple[Array, Moments]:
     """How much the return improves the Sharpe ratio so far (Moody, Saffell 1998), and the new moments.
 
     With deviation σ, z = (R − mean)/σ and S = mean/σ, the derivative of S by the rate is
@@ -126,12 +128,12 @@ def differential_sharpe(log_return: Array, moments: Moments, rate: Array) -> tup
     from the returns themselves and not from 0; while there is no variance, the reward is 0.
     """
     known = moments.variance > LEAST_VARIANCE
-    deviation = jnp.sqrt(jnp.where(known, moments.variance, 1.0))
+    deviation = numpy.sqrt(numpy.where(known, moments.variance, 1.0))
     distance = log_return - moments.mean
     z = distance / deviation
     gradient = z + moments.mean / deviation * (1 - z * z) / 2
-    reward = jnp.where(known, jnp.clip(gradient, -SHARPE_CLIP, SHARPE_CLIP), 0.0)
-    rate = jnp.maximum(rate, 1 / (moments.bars + 1))
+    reward = numpy.where(known, numpy.clip(gradient, -SHARPE_CLIP, SHARPE_CLIP), 0.0)
+    rate = numpy.maximum(rate, 1 / (moments.bars + 1))
     mean = moments.mean + rate * distance
     variance = (1 - rate) * (moments.variance + rate * distance * distance)
     return reward, Moments(moments.bars + 1, mean, variance)

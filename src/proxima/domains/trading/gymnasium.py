@@ -69,7 +69,7 @@ class TradingGymEnv(gymnasium.Env[NDArray[np.float32], Any]):
         length = config.max_steps_per_episode if self._training else None
         self._end = min(steps, self._time + (length or steps))
         self._weight = self._target = self._log_value = self._highest = 0.0
-        self._count, self._mean, self._variance = 0, 0.0, 0.0
+        self._moments = env.Moments(*np.zeros(3))
         return self._observe(0.0), self._info()
 
     def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
@@ -85,29 +85,18 @@ class TradingGymEnv(gymnasium.Env[NDArray[np.float32], Any]):
         if left * growth <= RUIN_GROWTH:
             self._weight, self._log_value = 0.0, self._log_value + RUIN_REWARD
             return self._observe(0.0), RUIN_REWARD, True, False, self._info()
-        log_return = math.log(left) + math.log(growth)
-        reward = self._reward(log_return) - config.turnover_penalty * abs(traded)
+        reward = log_return = math.log(left) + math.log(growth)
+        if config.reward == "differential_sharpe":
+            ratio, self._moments = env.differential_sharpe(
+                log_return, self._moments, config.sharpe_rate, np
+            )
+            reward = float(ratio)
+        reward -= config.turnover_penalty * abs(traded)
         reward -= config.drawdown_penalty * self._book(log_return)
         self._weight = drifted
         seen = hold(weight, float(self._marks[self._time]), config.borrow_rate)[1]
         truncated = self._time >= self._end
         return self._observe(seen), reward, False, truncated, self._info()
-
-    def _reward(self, log_return: float) -> float:
-        """The reward before penalties; env.differential_sharpe has the formula."""
-        if self._config.reward == "log_return":
-            return log_return
-        distance, reward = log_return - self._mean, 0.0
-        if self._variance > env.LEAST_VARIANCE:
-            deviation = math.sqrt(self._variance)
-            z = distance / deviation
-            gradient = z + self._mean / deviation * (1 - z * z) / 2
-            reward = min(max(gradient, -env.SHARPE_CLIP), env.SHARPE_CLIP)
-        self._count += 1
-        rate = max(self._config.sharpe_rate, 1 / self._count)
-        self._mean += rate * distance
-        self._variance = (1 - rate) * (self._variance + rate * distance * distance)
-        return reward
 
     def _book(self, log_return: float) -> float:
         """Add the return to the value, and say by how much the drawdown deepened."""

@@ -14,7 +14,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from proxima.domains.trading.accounting import Account
+from proxima.domains.trading.accounting import Account, log_value
 
 Floats = NDArray[np.float64]
 
@@ -48,21 +48,21 @@ def volatility(returns: Floats, periods_per_year: float) -> float:
     return math.sqrt(periods_per_year) * _deviation(returns)
 
 
-def drawdowns(log_value: Floats) -> Floats:
-    """How far below its highest so far the value is, at most 0; the curve's start counts."""
-    return np.expm1(log_value - np.maximum.accumulate(log_value))
+def drawdowns(values: Floats) -> Floats:
+    """How far below its highest so far a log value is, at most 0; the curve's start counts."""
+    return np.expm1(values - np.maximum.accumulate(values))
 
 
 def max_drawdown(returns: Floats) -> float:
     """The deepest fall from a highest value, negative."""
-    return float(drawdowns(_log_value(returns)).min())
+    return float(drawdowns(log_value(np.log1p(returns))).min())
 
 
 def cagr(returns: Floats, periods_per_year: float) -> float:
     """Compound growth a year."""
     if not len(returns):
         return math.nan
-    yearly = float(_log_value(returns)[-1]) * periods_per_year / len(returns)
+    yearly = float(log_value(np.log1p(returns))[-1]) * periods_per_year / len(returns)
     return math.expm1(yearly) if yearly < LARGEST_EXPONENT else math.inf
 
 
@@ -186,10 +186,6 @@ def _deviation(returns: Floats) -> float:
         return math.nan
     deviation = float(returns.std(ddof=1))
     return deviation if deviation > CONSTANT * abs(float(returns.mean())) else math.nan
-
-
-def _log_value(returns: Floats) -> Floats:
-    return np.concatenate([[0.0], np.cumsum(np.log1p(returns))])
 
 
 def _shape(returns: Floats) -> tuple[float, float]:

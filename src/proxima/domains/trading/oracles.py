@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from proxima.core.errors import ProximaError
-from proxima.domains.trading.accounting import trade_factor
+from proxima.domains.trading.accounting import log_value, trade_factor
 from proxima.domains.trading.config import TradingEnvConfig
 from proxima.domains.trading.env import WEIGHT_STEPS
 
@@ -147,7 +147,7 @@ def _prices_ahead(returns: Floats, weights: Floats, fee: float, borrow_rate: flo
 
     What is borrowed grows: for a short it is as if the price did, for borrowed cash as if it fell.
     """
-    log_price = np.concatenate([[0.0], np.cumsum(np.log1p(returns))])
+    log_price = log_value(np.log1p(returns))
     interest = np.log1p(borrow_rate) * np.arange(len(log_price))
     bars = np.arange(BARS_BETWEEN_PRUNING, len(log_price), BARS_BETWEEN_PRUNING)
     ends = np.empty((len(bars), 2, len(weights)))

@@ -66,9 +66,8 @@ def new(
     inside = width - style.LEFT - style.RIGHT
     lines: list[list[Key]] = [[]]
     for key in keys:
-        if (
-            sum(other.width for other in lines[-1]) + key.width > inside + 0.25
-        ):  # the gap after the last one may stick out
+        used = sum(other.width for other in lines[-1])
+        if used + key.width > inside + 0.15:  # some of the last one's gap may stick out
             lines.append([])
         lines[-1].append(key)
     above = TITLE + KEY_LINE * len(lines) + 0.08

@@ -71,11 +71,6 @@ def times(frame: "pl.DataFrame") -> NDArray[np.datetime64]:
     return frame["time"].dt.replace_time_zone(None).dt.cast_time_unit("us").to_numpy()
 
 
-def log_value(log_returns: ArrayLike) -> Floats:
-    """ln(value / first value) before the first bar and after every bar, (T + 1,)."""
-    return np.concatenate([[0.0], np.cumsum(np.asarray(log_returns, dtype=float))])
-
-
 def rolling_sharpe(log_returns: ArrayLike, window: int, periods_per_year: float) -> Floats:
     """The annualised Sharpe ratio of each bar and the window − 1 before it, (T,).
 

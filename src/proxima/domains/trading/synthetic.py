@@ -23,6 +23,7 @@ from proxima.domains.trading.patterns import PATTERNS, Param
 
 GENERATOR_VERSION = 1  # goes up when the same settings would give other prices
 
+ROWS, SEED = Param(0, "Bars.", Interval(ge=2)), Param(0, "Of the prices.", Interval(ge=0))
 START = datetime(2000, 1, 1, tzinfo=UTC)
 DAY, MINUTE = 86_400, 60
 DAILY_ROWS = 2_900_000  # as many daily bars end before the year 9999, the last that dates can have
@@ -37,10 +38,7 @@ def generate(
 
     Daily from 2000-01-01; by the minute where so many days would not fit into the calendar.
     """
-    if rows < 2:
-        raise ProximaError(f"data.rows: {rows} is not allowed: must be at least 2")
-    if seed < 0:
-        raise ProximaError(f"data.seed: {seed} is not allowed: must be at least 0")
+    rows, seed = int(_checked("data.rows", rows, ROWS)), int(_checked("data.seed", seed, SEED))
     resolved = pattern_params(pattern, params or {})
     # a stream each, so that the closes do not depend on how bars are drawn around them
     price, inside, amount = map(np.random.default_rng, np.random.SeedSequence(seed).spawn(3))
