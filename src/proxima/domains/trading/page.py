@@ -145,22 +145,20 @@ def _key_figures(details: TradingSummary) -> list[tuple[str, html.Content]]:
     chance = html.tag("small", f"trial {details.chosen_trial}: chance of skill")
     return [
         ("Log return", with_interval(test["log_return"])),
-        *_scores(details, "test", ("foresight", "model")),
+        *_scores(details, "test"),
         ("Sharpe ratio", with_interval(test["sharpe"])),
         ("Maximum drawdown", with_interval(test["max_drawdown"], share)),
         ("Deflated Sharpe ratio", html.join([share(details.deflated_sharpe), " ", chance])),
     ]
 
 
-def _scores(
-    details: TradingSummary, split: str, oracles: tuple[str, ...]
-) -> list[tuple[str, html.Content]]:
+def _scores(details: TradingSummary, split: str) -> list[tuple[str, html.Content]]:
     """The scores on a split with their names: an oracle that cannot be had, or earns nothing, gives none."""
-    scores = [(oracle, details.score[split][oracle]) for oracle in oracles]
+    scores = details.score[split]
     return [
         (f"Score, {NAMES[oracle]}", with_interval(score))
-        for oracle, score in scores
-        if score is not None and score.iqm is not None
+        for oracle in ("model", "foresight")
+        if (score := scores[oracle]) is not None and score.iqm is not None
     ]
 
 
@@ -193,7 +191,7 @@ def _calendar(rollout: "pl.DataFrame", trial: int) -> list[html.Content]:
     rows: list[list[html.Content]] = []
     for name, values, total in zip(by_time.rows, by_time.values, by_time.totals, strict=True):
         cells = [
-            "" if np.isnan(each) else html.shaded(_percent(each), each / full) for each in values
+            "" if np.isnan(cell) else html.shaded(_percent(cell), cell / full) for cell in values
         ]
         rows.append([name, *cells, _percent(total) if np.isfinite(total) else ""])
     title = f"Returns by {by_time.unit} in percent, trial {trial}"
@@ -218,21 +216,12 @@ def _metric_table(summary: Summary, split: str) -> html.Markup:
         for name in names
     ]
     rows: list[list[html.Content]] = [
-        [
-            title,
-            with_interval(agent[metric], write),
-            *(write(sheet.get(metric)) for sheet in sheets),
-        ]
+        [title, with_interval(agent[metric], write), *(write(row.get(metric)) for row in sheets)]
         for metric, (title, write) in METRICS.items()
         if metric in agent
     ]
-    scores = _scores(details, split, ("model", "foresight"))
-    rows += [[title, score] + [""] * len(names) for title, score in scores]
-    head = [
-        "",
-        "Agent",
-        *((REFERENCES | {"random": "random"})[name].capitalize() for name in names),
-    ]
+    rows += [[title, score] + [""] * len(names) for title, score in _scores(details, split)]
+    head = ["", "Agent", *(NAMES[name].capitalize() for name in names)]
     chance = others.random["log_return"]
     note = (
         f"Agent: {_over_trials(summary) if len(summary.trials) > 1 else 'one trial'}. Random: mean of "
@@ -254,26 +243,20 @@ def _trials(summary: Summary, median: int | None) -> list[html.Markup]:
         "Intervals are over the bars of the test split: what another such stretch might give. Trial "
         f"{chosen} is the best on the validation split, the one to choose without having seen the test."
     )
-    return [
-        trials_table(head, rows, earned, {chosen: "best on validation"}),
-        html.tag("p.note", note),
-    ]
+    whole = trials_table(head, rows, earned, {chosen: "best on validation"})
+    return [whole, html.tag("p.note", note)]
 
 
 def _trial_row(trial: TrialResult, mark: str | None) -> list[html.Content]:
     """A trial's cells; one with a mark behind its number stands out."""
     splits = trial.details.splits
     agent = splits["test"].agent
-    over_bars = {
-        "iqm": agent["log_return"],
-        "low": agent["log_return_low"],
-        "high": agent["log_return_high"],
-    }
+    ends = {"low": agent["log_return_low"], "high": agent["log_return_high"]}
     number = str(trial.trial)
     return [
         number if mark is None else html.tag("span.chosen", number + mark),
         str(trial.seed),
-        with_interval(over_bars),
+        with_interval({"iqm": agent["log_return"], **ends}),
         figure(splits["test"].score["foresight"]),
         figure(agent["sharpe"]),
         share(agent["max_drawdown"]),
