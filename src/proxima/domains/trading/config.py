@@ -40,12 +40,9 @@ class SplitConfig:
     """Bars a decision looks ahead; with the longest window it is the gap between two parts."""
 
 
-DEFAULT_FEATURES = (
-    FeatureConfig(kind="log_return"),
-    FeatureConfig(kind="volatility"),
-    FeatureConfig(kind="rsi"),
-    FeatureConfig(kind="ma_ratio"),
-    FeatureConfig(kind="volume_zscore"),
+DEFAULT_FEATURES = tuple(
+    FeatureConfig(kind=kind)
+    for kind in ("log_return", "volatility", "rsi", "ma_ratio", "volume_zscore")
 )
 
 
