@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from rollout_frames import random_prices, rollout
 
-from proxima.domains.trading.metric_names import METRICS
+from proxima.domains.trading.page import METRICS
 from proxima.domains.trading.results import (
     Chance,
     References,

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from tiny import budget, flags, run_main
 
-from proxima.domains.trading.price_plot import price_plot
+from proxima.domains.trading.plots import price_plot
 from proxima.domains.trading.synthetic import generate
 
 SCENARIO = """

@@ -7,7 +7,7 @@ import pytest
 
 from proxima.domains.trading import metrics
 from proxima.domains.trading.accounting import account
-from proxima.domains.trading.resampling import block_length, mean_interval, resampled_means
+from proxima.domains.trading.metrics import block_length, mean_interval, resampled_means
 
 RETURNS = np.array([0.01, -0.02, 0.03, -0.01, 0.02, 0, -0.015, 0.005, 0.012, -0.007])
 TRIALS = [1, 0.2, -0.3, 0.5, 0.9, 1.5, -0.7, 0.1]

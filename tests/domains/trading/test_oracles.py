@@ -9,17 +9,20 @@ from markets import market_of, random_market
 
 from proxima.core.errors import ProximaError
 from proxima.domains.trading.accounting import account
-from proxima.domains.trading.baselines import buy_and_hold, momentum, nearest, random_targets
-from proxima.domains.trading.config import TradingEnvConfig
-from proxima.domains.trading.env import WEIGHT_STEPS, decisions, fill_returns
-from proxima.domains.trading.filters import (
+from proxima.domains.trading.baselines import (
     FORECASTS,
     Forecast,
     best_position,
+    buy_and_hold,
     model_optimal,
+    momentum,
+    nearest,
+    random_targets,
 )
+from proxima.domains.trading.config import TradingEnvConfig
+from proxima.domains.trading.env import WEIGHT_STEPS, decisions, fill_returns
 from proxima.domains.trading.metrics import sharpe
-from proxima.domains.trading.oracles import foresight_targets, perfect_foresight, search
+from proxima.domains.trading.oracles import foresight_targets, search
 from proxima.domains.trading.patterns import PATTERNS
 from proxima.domains.trading.synthetic import pattern_params
 
@@ -149,13 +152,13 @@ def test_continuous_foresight_trades_a_drifted_weight_back():
     config = TradingEnvConfig(actions="continuous", fee=0.0)
     end = account(foresight_targets(returns, config), returns, 0.0, 0.0).log_value[-1]
     assert end == pytest.approx(50 * math.log(1.01), abs=5e-5)  # every other target is -0.9999
-    held = account(perfect_foresight(returns, THREE, 0.0, 0.0), returns, 0.0, 0.0).log_value[-1]
+    held = account(search(returns, THREE, 0.0, 0.0).targets, returns, 0.0, 0.0).log_value[-1]
     assert held < end - 0.05
 
 
 def test_foresight_says_when_nothing_survives():
     with pytest.raises(ProximaError, match="survive bar 0 of the stretch; add 0"):
-        perfect_foresight([1.5, 0.0], (-1.0, -0.9), 0.0, 0.0)
+        search([1.5, 0.0], (-1.0, -0.9), 0.0, 0.0)
 
 
 def test_long_paths_do_not_overflow():

@@ -11,8 +11,9 @@ import pytest
 from PIL import Image
 from rollout_frames import START, random_prices, rollout
 
-from proxima.domains.trading import bars, rollouts, scales
+from proxima.domains.trading import metrics, panels, rollouts
 from proxima.domains.trading import plots as trading
+from proxima.domains.trading.accounting import log_value
 from proxima.report import style
 
 GENERATOR = np.random.default_rng(0)
@@ -51,16 +52,16 @@ def test_rolling_sharpe_of_what_does_not_move_is_not_a_number():
 
 def test_value_and_drawdown_start_before_the_first_bar():
     log_returns = np.log([0.9, 1.1, 1.2, 0.5])
-    value = np.exp(rollouts.log_value(log_returns))
+    value = np.exp(log_value(log_returns))
     assert value == pytest.approx([1, 0.9, 0.99, 1.188, 0.594])
-    found = rollouts.drawdown(np.log(value))
+    found = metrics.drawdowns(np.log(value))
     assert found == pytest.approx([0, -0.1, -0.01, 0, -0.5])
 
 
 def test_frames_agree_with_what_is_worked_out_from_their_returns():
     frame = rollout(random_prices(300), GENERATOR.choice([-1.0, 0.0, 1.0], size=299))
-    value = rollouts.log_value(rollouts.column(frame, "log_return"))
-    assert rollouts.drawdown(value)[1:] == pytest.approx(frame["drawdown"].to_numpy())
+    value = log_value(frame["log_return"].to_numpy())
+    assert metrics.drawdowns(value)[1:] == pytest.approx(frame["drawdown"].to_numpy())
 
 
 @pytest.mark.parametrize(
@@ -97,12 +98,12 @@ def test_calendar_returns_equal_a_slow_loop(every, unit, rows, columns):
 
 def test_thinned_lines_keep_their_ends_and_extremes():
     values = GENERATOR.normal(size=100_003)
-    shown = scales.thinned(values)
-    assert len(shown) <= scales.MOST_POINTS + 2
+    shown = panels.thinned(values)
+    assert len(shown) <= panels.MOST_POINTS + 2
     assert (np.diff(shown) > 0).all()
     assert (shown[0], shown[-1]) == (0, 100_002)
     assert {values.argmin(), values.argmax()} <= set(shown)
-    assert scales.thinned(values[:100]).tolist() == list(range(100))
+    assert panels.thinned(values[:100]).tolist() == list(range(100))
 
 
 @pytest.mark.parametrize(
@@ -120,9 +121,9 @@ def test_thinned_lines_keep_their_ends_and_extremes():
     ],
 )
 def test_times_are_named_at_round_places(first, last, names):
-    found = scales.time_scale(np.datetime64(first), np.datetime64(last), most=5)
+    found = panels.time_scale(np.datetime64(first), np.datetime64(last), most=5)
     assert found.names == names
-    places = scales.seconds(np.array([first, last], dtype="M8[us]"))
+    places = panels.seconds(np.array([first, last], dtype="M8[us]"))
     assert all(places[0] <= place <= places[1] for place in found.ticks)
 
 
@@ -136,7 +137,7 @@ def test_times_are_named_at_round_places(first, last, names):
     ],
 )
 def test_shares_are_named_at_round_factors(low, high, names):
-    assert scales.shares_scale(low, high).names == names
+    assert panels.shares_scale(low, high).names == names
 
 
 def frames(count, seed=0, continuous=False):
@@ -159,6 +160,10 @@ def references(count):
     }
 
 
+def recorded(trials, references=None):
+    return rollouts.Rollouts(trials, references or {}, periods_per_year=252)
+
+
 FLAT = rollout(np.full(41, 100.0), np.zeros(40))
 FEW, MANY = frames(50), frames(1_200)
 PICTURES = {
@@ -169,14 +174,18 @@ PICTURES = {
     "one bar": lambda width: trading.actions_over_price(FEW.head(1), width=width),
     "no action": lambda width: trading.actions_over_price(FLAT, width=width),
     "equity": lambda width: trading.equity_and_drawdown(
-        {0: MANY, 3: frames(1_200, 2)}, references(1_200), bold=3, width=width
+        recorded({0: MANY, 3: frames(1_200, 2)}, references(1_200)), bold=3, width=width
     ),
-    "short equity": lambda width: trading.equity_and_drawdown({0: FEW}, {}, bold=0, width=width),
-    "flat equity": lambda width: trading.equity_and_drawdown({0: FLAT}, {}, bold=0, width=width),
+    "short equity": lambda width: trading.equity_and_drawdown(
+        recorded({0: FEW}), bold=0, width=width
+    ),
+    "flat equity": lambda width: trading.equity_and_drawdown(
+        recorded({0: FLAT}), bold=0, width=width
+    ),
     "sharpe": lambda width: trading.rolling_sharpe_plot(
-        {0: MANY, 1: frames(1_200, 2)}, references(1_200), 252, 100, bold=0, width=width
+        recorded({0: MANY, 1: frames(1_200, 2)}, references(1_200)), 100, bold=0, width=width
     ),
-    "no sharpe": lambda width: trading.rolling_sharpe_plot({0: FLAT}, {}, 252, 20, 0, width=width),
+    "no sharpe": lambda width: trading.rolling_sharpe_plot(recorded({0: FLAT}), 20, 0, width=width),
     "rewards": lambda width: trading.reward_plot(MANY, frames(1_200, 5, True), width=width),
     "rollouts": lambda width: trading.compare_rollouts(MANY, frames(1_200, 5), width=width),
 }
@@ -218,7 +227,7 @@ def test_buys_and_sells_are_marked_where_they_were_filled():
     frame = rollout(np.linspace(100, 110, 51), np.repeat([0.0, 1.0, -1.0], [10, 20, 20]))
     panel = trading.actions_over_price(frame).axes[0]
     marks = {line.get_marker(): line for line in panel.lines if line.get_marker() in ("^", "v")}
-    at = bars.bar_edges(frame)
+    at = panels.bar_edges(frame)
     assert marks["^"].get_xdata().tolist() == [at[10]]
     assert marks["v"].get_xdata().tolist() == [at[30]]
     assert marks["v"].get_ydata() == pytest.approx([frame["fill_price"][30]])
@@ -227,10 +236,10 @@ def test_buys_and_sells_are_marked_where_they_were_filled():
 def test_foresight_leaves_the_picture_rather_than_press_the_agent_flat():
     mine = {0: frames(600)}
     near = references(600)
-    figure = trading.equity_and_drawdown(mine, near, bold=0)
+    figure = trading.equity_and_drawdown(recorded(mine, near), bold=0)
     words = [text.get_text() for text in figure.texts]
     assert any("perfect foresight" in word and "off the scale" in word for word in words)
-    agent = rollouts.log_value(rollouts.column(mine[0], "log_return")) / np.log(10)
+    agent = log_value(mine[0]["log_return"].to_numpy()) / np.log(10)
     low, high = figure.axes[0].get_ylim()
     assert np.ptp(agent) > 0.1 * (high - low)
 
@@ -240,11 +249,11 @@ def test_many_bars_are_drawn_with_few_points():
     long = frames(count)
     for figure in (
         trading.actions_over_price(long),
-        trading.equity_and_drawdown({0: long}, {"buy_and_hold": long}, bold=0),
+        trading.equity_and_drawdown(recorded({0: long}, {"buy_and_hold": long}), bold=0),
         trading.compare_rollouts(long, long),
     ):
         points = [len(line.get_xdata()) for axes in figure.axes for line in axes.lines]
-        assert max(points) <= 2 * scales.MOST_POINTS
+        assert max(points) <= 2 * panels.MOST_POINTS
 
 
 def test_growth_is_written_as_a_factor():

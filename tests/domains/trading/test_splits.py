@@ -7,7 +7,7 @@ import pytest
 
 from proxima.core.errors import ProximaError
 from proxima.domains.trading.config import SplitConfig
-from proxima.domains.trading.splits import LEAST_ROWS, split_bounds, walk_forward
+from proxima.domains.trading.data import LEAST_ROWS, split_bounds, walk_forward
 
 
 def test_a_single_split():

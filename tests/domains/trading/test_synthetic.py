@@ -7,11 +7,10 @@ import pytest
 
 from proxima.core.errors import ProximaError
 from proxima.domains.trading.ohlcv import load_trading_data
-from proxima.domains.trading.patterns import PATTERNS
+from proxima.domains.trading.patterns import PATTERNS, describe_patterns
 from proxima.domains.trading.synthetic import (
     DAILY_ROWS,
     _times,
-    describe_patterns,
     generate,
     pattern_params,
 )

@@ -49,10 +49,15 @@ def hold(weight: float, market_return: float, borrow_rate: float) -> tuple[float
     return growth, grown / growth if growth > RUIN_GROWTH else 0.0
 
 
+def log_value(log_returns: ArrayLike) -> Floats:
+    """ln(value / first value) before the first bar and after every bar, (T + 1,)."""
+    return np.concatenate([[0.0], np.cumsum(np.asarray(log_returns, np.float64))])
+
+
 def account(targets: ArrayLike, returns: ArrayLike, fee: float, borrow_rate: float) -> Account:
     """The account of each row of targets (..., T) over the returns (T,), started flat."""
     targets, returns = np.asarray(targets, np.float64), np.asarray(returns, np.float64)
-    log_price = np.concatenate([[0.0], np.cumsum(np.log1p(returns))])
+    log_price = log_value(np.log1p(returns))
     rows = targets.reshape(-1, targets.shape[-1])
     at_once = max(1, NUMBERS_AT_ONCE // max(1, rows.shape[1]))
     accounts = [

@@ -47,20 +47,17 @@ def _compare(frame: pl.DataFrame, values: pl.Series, column: Column, start: int)
     across = {int(frame.height * (index * GOLDEN % 1)) for index in range(1, CUTS + 1)}
     near_the_end = {frame.height - left for left in LEFT_OUT}
     for cut in sorted(cut for cut in across | near_the_end if cut > 0):
-        _compare_prefix(frame.head(cut), values.head(cut), column, start)
-
-
-def _compare_prefix(prefix: pl.DataFrame, values: pl.Series, column: Column, start: int) -> None:
-    known, alone = values.to_numpy(), compute(prefix, column).to_numpy()  # null becomes NaN
-    different = _differ(known, alone)
-    if different.any():
-        row = int(np.argmax(different))
-        raise ProximaError(
-            f"feature {column.name}: looks ahead: row {start + row + 1:,} has {known[row]:g} with all "
-            f"rows, but {alone[row]:g} if the file ends at row {start + len(known):,}. Use a bar and "
-            "those before it only; scaling to the train split is done for you. If it is meant to, "
-            "register it with leaks=True and set data.leaky: true"
-        )
+        known = values.head(cut).to_numpy()  # null becomes NaN
+        alone = compute(frame.head(cut), column).to_numpy()
+        different = _differ(known, alone)
+        if different.any():
+            row = int(np.argmax(different))
+            raise ProximaError(
+                f"feature {column.name}: looks ahead: row {start + row + 1:,} has {known[row]:g} with "
+                f"all rows, but {alone[row]:g} if the file ends at row {start + cut:,}. Use a bar and "
+                "those before it only; scaling to the train split is done for you. If it is meant to, "
+                "register it with leaks=True and set data.leaky: true"
+            )
 
 
 def _differ(known: NDArray[np.float64], alone: NDArray[np.float64]) -> NDArray[np.bool_]:

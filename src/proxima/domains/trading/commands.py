@@ -8,8 +8,6 @@ import typer
 
 from proxima.cli.options import Debug, Json, expand
 
-DATA_ENDINGS = (".parquet", ".csv")
-
 
 def add_commands(app: typer.Typer) -> None:
     """The command to the command line."""
@@ -31,6 +29,7 @@ def peek(
 ) -> None:
     """Look at prices: rows, span, gaps, splits, features, a plot."""
     from proxima.cli.console import write
+    from proxima.domains.trading.peek import peek_at
     from proxima.terminal import plain_console
 
     summary = peek_at(data, plot)
@@ -44,43 +43,9 @@ def peek(
         write(console, "Cannot be prepared as configured:", style="yellow")
         write(console, summary["problem"])
     else:
-        console.print(_split_table(summary))
-        console.print(_feature_table(summary))
+        console.print(_split_table(summary["splits"]))
+        console.print(_feature_table(summary["features"]))
     write(console, f"Plot: {plot}")
-
-
-def peek_at(reference: str, plot: Path | None, root: str | Path = ".") -> dict[str, Any]:
-    """A summary of a data file's or a scenario's data, and a picture of its prices."""
-    from proxima.core.errors import ProximaError
-    from proxima.domains.trading.config import DataConfig
-    from proxima.domains.trading.data import read_source
-    from proxima.domains.trading.peek import peek
-
-    if reference.lower().endswith(DATA_ENDINGS):
-        config, name = DataConfig(path=reference), Path(reference).stem
-    else:
-        from proxima.domains.trading.scenario import TradingScenario
-        from proxima.scenario import load
-
-        scenario = load(reference)
-        if not isinstance(scenario, TradingScenario):
-            raise ProximaError(
-                f"{scenario.name}: is not about trading; name a trading scenario "
-                "(proxima scenarios lists all) or a .parquet or .csv file"
-            )
-        config, name = scenario.data, scenario.name
-    summary, time, close = peek(read_source(config, name, root), config)
-    if plot is not None:
-        from proxima.domains.trading.price_plot import price_plot
-
-        splits = {each["split"]: (each["first"], each["last"]) for each in summary["splits"]}
-        try:
-            price_plot(plot, time, close, splits, f"{name}: {len(close):,} bars")
-        except OSError as failure:
-            raise ProximaError(
-                f"--plot {plot}: cannot write there ({failure.strerror})"
-            ) from failure
-    return summary
 
 
 def _overview(summary: dict[str, Any]) -> list[str]:
@@ -89,9 +54,8 @@ def _overview(summary: dict[str, Any]) -> list[str]:
     if made is not None:
         params = ", ".join(f"{key} {value}" for key, value in made["params"].items())
         lines.append(f"made        {made['pattern']} with seed {made['seed']}: {params}")
-    lines.append(
-        f"rows        {summary['rows']:,}, {_day(summary['first'])} … {_day(summary['last'])}"
-    )
+    span = f"{_day(summary['first'])} … {_day(summary['last'])}"
+    lines.append(f"rows        {summary['rows']:,}, {span}")
     if spacing["usual_seconds"] is not None:
         gaps = "no gaps"
         if spacing["gaps"]:
@@ -100,9 +64,8 @@ def _overview(summary: dict[str, Any]) -> list[str]:
                 f"{_day(spacing['longest_after'])}"
             )
         lines.append(f"bars        every {_duration(spacing['usual_seconds'])}, {gaps}")
-    lines.append(
-        f"close       {close['min']:,.6g} … {close['max']:,.6g}, mean {close['mean']:,.6g}"
-    )
+    span = f"{close['min']:,.6g} … {close['max']:,.6g}"
+    lines.append(f"close       {span}, mean {close['mean']:,.6g}")
     moved = summary["log_return"]
     if moved is not None:
         lines.append(
@@ -112,31 +75,26 @@ def _overview(summary: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _split_table(summary: dict[str, Any]) -> Any:
+def _split_table(splits: list[dict[str, Any]]) -> Any:
     table = _table("split", "rows", "first row", "from", "to", "price's log return")
-    for each in summary["splits"]:
-        table.add_row(
-            each["split"],
-            f"{each['rows']:,}",
-            f"{each['first_row'] + 1:,}",
-            _day(each["first"]),
-            _day(each["last"]),
-            f"{each['log_return']:+.3f}",
-        )
+    for split in splits:
+        rows = f"{split['rows']:,}", f"{split['first_row'] + 1:,}"
+        span = _day(split["first"]), _day(split["last"])
+        table.add_row(split["split"], *rows, *span, f"{split['log_return']:+.3f}")
     return table
 
 
-def _feature_table(summary: dict[str, Any]) -> Any:
+def _feature_table(features: list[dict[str, Any]]) -> Any:
     """Each on the train split before it is scaled, then as an agent sees it in the others."""
     table = _table("feature", "train mean", "deviation", "validation", "test")
-    for each in summary["features"]:
-        seen = (each["validation"], each["test"])
-        table.add_row(
-            each["feature"],
-            f"{each['mean'] + each['std'] * each['train']['mean']:.3g}",
-            f"{each['std'] * each['train']['std']:.3g}",
-            *(f"{found['mean']:+.2f} ± {found['std']:.2f}" for found in seen),
+    for feature in features:
+        mean, std, train = feature["mean"], feature["std"], feature["train"]
+        unscaled = f"{mean + std * train['mean']:.3g}", f"{std * train['std']:.3g}"
+        scaled = (
+            f"{feature[split]['mean']:+.2f} ± {feature[split]['std']:.2f}"
+            for split in ("validation", "test")
         )
+        table.add_row(feature["feature"], *unscaled, *scaled)
     return table
 
 

@@ -1,6 +1,7 @@
 """What a trading scenario says about its data and its environment."""
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -39,12 +40,9 @@ class SplitConfig:
     """Bars a decision looks ahead; with the longest window it is the gap between two parts."""
 
 
-DEFAULT_FEATURES = (
-    FeatureConfig(kind="log_return"),
-    FeatureConfig(kind="volatility"),
-    FeatureConfig(kind="rsi"),
-    FeatureConfig(kind="ma_ratio"),
-    FeatureConfig(kind="volume_zscore"),
+DEFAULT_FEATURES = tuple(
+    FeatureConfig(kind=kind)
+    for kind in ("log_return", "volatility", "rsi", "ma_ratio", "volume_zscore")
 )
 
 
@@ -106,3 +104,9 @@ class TradingEnvConfig:
     """Taken from the reward per unit by which the drawdown deepens."""
     window: Annotated[int, Ge(1)] = 1
     """Bars of features in an observation."""
+
+
+def did_you_mean(word: str, known: Collection[str], all_of_them: str) -> str:
+    """A hint about a name that does not exist: the nearest known one, or else all of them."""
+    near = difflib.get_close_matches(word.lower(), known, 1)
+    return f"did you mean {near[0]}?" if near else f"{all_of_them}: {', '.join(known)}"

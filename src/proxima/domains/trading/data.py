@@ -5,13 +5,24 @@
 
 One feature at a time is in float64; the matrix of all is float32. Prices are views of what was read. So
 the peak is the file's six columns, the matrix and the intermediate columns of a single feature.
+
+Time is divided into train, validation and test, with rows left out between them:
+
+    anchored   train ───────────────╮ gap ╭─ validation ─╮ gap ╭─ test ─╮
+    fold 0     ████████████████████       ▒▒▒▒▒▒▒▒             ░░░░
+    fold 1     ████████████████████████       ▒▒▒▒▒▒▒▒             ░░░░
+    sliding 1      ████████████████████       ▒▒▒▒▒▒▒▒             ░░░░
+
+The share `test` is the end of the data; walk-forward folds divide it among them, in order, so that
+together they test on each of its rows once. One fold tests on all of it.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -19,15 +30,15 @@ from numpy.typing import NDArray
 
 from proxima.core.errors import ProximaError
 from proxima.domains.trading.causality import refuse_look_ahead
-from proxima.domains.trading.config import DataConfig
+from proxima.domains.trading.config import DataConfig, SplitConfig
 from proxima.domains.trading.features import Column, compute, resolve_features
-from proxima.domains.trading.market import SPLITS, Fingerprint, Market, Prepared, Scaler
+from proxima.domains.trading.market import Market, Prepared, Scaler
 from proxima.domains.trading.ohlcv import load_trading_data
-from proxima.domains.trading.splits import split_bounds
 from proxima.domains.trading.synthetic import GENERATOR_VERSION, generate, pattern_params
 from proxima.files import replacing
 
 METADATA_KEY = "proxima"
+LEAST_ROWS = 2  # of a split: two prices make one return
 PROBE = 4_096  # rows in which the end of the warm-up is looked for first
 
 
@@ -36,8 +47,8 @@ class Source(NamedTuple):
 
     path: Path
     frame: pl.DataFrame
+    # What a synthetic file says of itself: pattern, rows, seed, params, version.
     made: Mapping[str, Any] | None
-    """What a synthetic file says of itself: pattern, rows, seed, params, version."""
 
 
 def synthetic_path(name: str, root: str | Path = ".") -> Path:
@@ -71,15 +82,13 @@ def read_made(path: Path) -> dict[str, Any] | None:
 
 def read_source(config: DataConfig, name: str, root: str | Path = ".") -> Source:
     """The config's own file, or the synthetic one of the scenario's name."""
-    if config.path is not None:
-        path = Path(config.path)
-        return Source(path, load_trading_data(path), read_made(path))
-    path = synthetic_path(name, root)
-    if not path.exists():
+    path = synthetic_path(name, root) if config.path is None else Path(config.path)
+    if config.path is None and not path.exists():
         raise ProximaError(f"{path}: no such file; {_how_to_make(config, name)}")
-    frame, made = load_trading_data(path), read_made(path)
-    _refuse_stale(config, name, path, made)
-    return Source(path, frame, made)
+    source = Source(path, load_trading_data(path), read_made(path))
+    if config.path is None and config.pattern is not None:
+        _refuse_stale(config, name, source)
+    return source
 
 
 def prepare_data(config: DataConfig, name: str, root: str | Path = ".") -> Prepared:
@@ -106,38 +115,37 @@ def prepare(source: Source, config: DataConfig) -> Prepared:
         matrix[:, index] = values
         scalers.append(scaler)
     made = source.made or {}
-    markets = {
-        split: _market(frame, matrix, first, part)
-        for split, part in zip(SPLITS, bounds, strict=True)
-    }
+    markets, rows = {}, {}
+    for split, (start, stop) in bounds._asdict().items():
+        rows[split] = (first + start, first + stop)
+        prices = {name: frame[name].to_numpy()[slice(*rows[split])] for name in frame.columns}
+        markets[split] = Market(**prices, features=matrix[start:stop])
     return Prepared(
         **markets,
         feature_names=tuple(column.name for column in columns),
         source=str(source.path),
         pattern=made.get("pattern"),
         params=made.get("params", {}),
-        bounds={
-            split: (first + start, first + stop)
-            for split, (start, stop) in zip(SPLITS, bounds, strict=True)
-        },
+        bounds=rows,
         scalers=tuple(scalers),
-        fingerprint=_fingerprint(frame, matrix),
+        fingerprint=_fingerprint(source, matrix),
     )
 
 
-def _fingerprint(frame: pl.DataFrame, matrix: NDArray[np.float32]) -> Fingerprint:
+def _fingerprint(source: Source, matrix: NDArray[np.float32]) -> dict[str, str | int]:
     """By values, so that a file written again in another way is still the same."""
-    prices = hashlib.sha256()
+    frame, prices = source.frame, hashlib.sha256()
     for name in frame.columns:
         prices.update(name.encode())
         prices.update(np.ascontiguousarray(frame[name].to_numpy()).view(np.uint8).data)
-    return Fingerprint(
-        rows=frame.height,
-        first=frame["time"][0].isoformat(),
-        last=frame["time"][-1].isoformat(),
-        prices_sha256=prices.hexdigest(),
-        features_sha256=hashlib.sha256(matrix.view(np.uint8).data).hexdigest(),
-    )
+    return {
+        "source": str(source.path),
+        "rows": frame.height,
+        "first": frame["time"][0].isoformat(),
+        "last": frame["time"][-1].isoformat(),
+        "prices_sha256": prices.hexdigest(),
+        "features_sha256": hashlib.sha256(matrix.view(np.uint8).data).hexdigest(),
+    }
 
 
 def _checked_values(
@@ -147,7 +155,15 @@ def _checked_values(
     values = compute(frame, column)
     if not column.leaks:  # one that does got here because the scenario said so
         refuse_look_ahead(frame, column, values)
-    _refuse_not_finite(column, values, first, last)
+    bad = ~values[first:last].is_finite().fill_null(False)
+    if bad.any():
+        row = first + int(bad.arg_max() or 0)
+        value = values[row]
+        raise ProximaError(
+            f"feature {column.name}: has {'no value' if value is None else value} in row {row + 1:,} "
+            f"({bad.sum():,} such rows), where every feature must be a finite number; a volume or price "
+            "that does not change within the window does this, leave the feature out or widen its window"
+        )
     return values[first:last].to_numpy(writable=True)
 
 
@@ -182,22 +198,17 @@ def _how_to_make(config: DataConfig, name: str) -> str:
     )
 
 
-def _refuse_stale(
-    config: DataConfig, name: str, path: Path, made: Mapping[str, Any] | None
-) -> None:
+def _refuse_stale(config: DataConfig, name: str, source: Source) -> None:
     """Prices that the scenario does not describe would be a silent mistake."""
-    if config.pattern is None:
-        return
-    if made is None:
+    if source.made is None:
         raise ProximaError(
-            f"{path}: was not made by `proxima generate-data`; set data.path to use a file of your own, "
-            f"or {_how_to_make(config, name)}"
+            f"{source.path}: was not made by `proxima generate-data`; set data.path to use a file of "
+            f"your own, or {_how_to_make(config, name)}"
         )
-    wanted = _described(config)
-    for key in wanted:
-        if made.get(key) != wanted[key]:
+    for key, wanted in _described(config).items():
+        if source.made.get(key) != wanted:
             raise ProximaError(
-                f"{path}: was made with {key} {made.get(key)}, the scenario says {wanted[key]}; "
+                f"{source.path}: was made with {key} {source.made.get(key)}, the scenario says {wanted}; "
                 f"{_how_to_make(config, name)}"
             )
 
@@ -207,23 +218,19 @@ def _usable_rows(frame: pl.DataFrame, columns: Sequence[Column]) -> tuple[int, i
 
     Found near the ends: what a causal feature has there does not depend on the rows in between.
     """
-    first = max(_nulls_at_the_end(frame, column, pl.DataFrame.head) for column in columns)
-    ahead = [
-        _nulls_at_the_end(frame, column, pl.DataFrame.tail) for column in columns if column.leaks
-    ]
+    first = max(_nulls_at_the_end(frame, column, "head") for column in columns)
+    ahead = [_nulls_at_the_end(frame, column, "tail") for column in columns if column.leaks]
     return first, frame.height - max(ahead, default=0)
 
 
-def _nulls_at_the_end(
-    frame: pl.DataFrame, column: Column, rows_at: Callable[[pl.DataFrame, int], pl.DataFrame]
-) -> int:
+def _nulls_at_the_end(frame: pl.DataFrame, column: Column, end: Literal["head", "tail"]) -> int:
     """How many rows have no value before the first that has one, or after the last."""
     length = max(PROBE, 2 * column.reach)
     while True:
-        present = compute(rows_at(frame, length), column).is_not_null()
+        rows = frame.head(length) if end == "head" else frame.tail(length)
+        present = compute(rows, column).is_not_null()
         if present.any():
-            ordered = present if rows_at is pl.DataFrame.head else present.reverse()
-            return int(ordered.arg_max() or 0)
+            return int((present if end == "head" else present.reverse()).arg_max() or 0)
         if length >= frame.height:
             raise ProximaError(
                 f"feature {column.name}: has no value in any of {frame.height:,} rows; take a shorter "
@@ -232,21 +239,69 @@ def _nulls_at_the_end(
         length *= 4
 
 
-def _refuse_not_finite(column: Column, values: pl.Series, first: int, last: int) -> None:
-    bad = ~values[first:last].is_finite().fill_null(False)
-    if bad.any():
-        row = first + int(bad.arg_max() or 0)
-        value = values[row]
+class Bounds(NamedTuple):
+    """Each part's first row, and the one after its last."""
+
+    train: tuple[int, int]
+    validation: tuple[int, int]
+    test: tuple[int, int]
+
+
+def split_bounds(rows: int, split: SplitConfig, purge: int) -> Bounds:
+    """The parts of the split's own fold, with `purge` rows left out between two."""
+    if split.fold >= split.folds:
         raise ProximaError(
-            f"feature {column.name}: has {'no value' if value is None else value} in row {row + 1:,} "
-            f"({bad.sum():,} such rows), where every feature must be a finite number; a volume or price "
-            "that does not change within the window does this, leave the feature out or widen its window"
+            f"data.split.fold: {split.fold} is not allowed: with folds {split.folds} the last one is "
+            f"{split.folds - 1}"
         )
+    return walk_forward(rows, split, purge)[split.fold]
 
 
-def _market(
-    frame: pl.DataFrame, matrix: NDArray[np.float32], first: int, part: tuple[int, int]
-) -> Market:
-    rows = slice(first + part[0], first + part[1])
-    prices = {name: frame[name].to_numpy()[rows] for name in frame.columns}
-    return Market(**prices, features=matrix[slice(*part)])
+def walk_forward(rows: int, split: SplitConfig, purge: int) -> tuple[Bounds, ...]:
+    """The parts of every fold, the earliest first."""
+    if split.validation + split.test >= 1:
+        raise ProximaError(
+            f"data.split: validation {split.validation:g} and test {split.test:g} leave nothing to "
+            "train on; together they must be less than 1"
+        )
+    if not _fits(rows, split, purge):
+        raise ProximaError(
+            f"{rows:,} usable rows are too few to split: train, validation and test with {purge:,} rows "
+            f"left out between them (the longest look back and ahead) need {_needed(split, purge):,}; "
+            "take more rows, shorter feature windows, or other shares in data.split"
+        )
+    return tuple(_fold(rows, split, purge, fold) for fold in range(split.folds))
+
+
+def _fold(rows: int, split: SplitConfig, purge: int, fold: int) -> Bounds:
+    tested, validated = _count(rows, split.test), _count(rows, split.validation)
+    first = rows - tested
+    test = (first + fold * tested // split.folds, first + (fold + 1) * tested // split.folds)
+    validation = (test[0] - purge - validated, test[0] - purge)
+    length = first - 2 * purge - validated  # of the first fold's train part
+    end = validation[0] - purge
+    start = 0 if split.mode == "anchored" else end - length
+    return Bounds((start, end), validation, test)
+
+
+def _count(rows: int, share: float) -> int:
+    return math.floor(rows * share + 1e-9)  # 0.3 of 10 is 3, whatever 0.3 is in binary
+
+
+def _fits(rows: int, split: SplitConfig, purge: int) -> bool:
+    tested, validated = _count(rows, split.test), _count(rows, split.validation)
+    parts = (rows - tested - validated - 2 * purge, validated, tested // split.folds)
+    return min(parts) >= LEAST_ROWS
+
+
+def _needed(split: SplitConfig, purge: int) -> int:
+    """The fewest rows from which on every number of them can be split."""
+    rows = max(
+        LEAST_ROWS / split.validation,
+        LEAST_ROWS * split.folds / split.test,
+        (LEAST_ROWS + 2 * purge) / (1 - split.validation - split.test),
+    )
+    needed = math.ceil(rows) + 1  # against rounding; then down to where it stops fitting
+    while _fits(needed - 1, split, purge):
+        needed -= 1
+    return needed

@@ -9,19 +9,12 @@ from proxima.core.errors import ProximaError
 from proxima.domains import judging, reinforcement
 from proxima.domains.domain import Added, Closing, Data, Domain, Facts, Patterns, Prepared
 from proxima.domains.judging import shown
-from proxima.domains.trading.market import Prepared as Prices
 from proxima.domains.trading.page import page
-from proxima.domains.trading.results import SplitResult, TradingSummary, TradingTrial
+from proxima.domains.trading.patterns import describe_patterns
+from proxima.domains.trading.results import TradingSummary, TradingTrial
+from proxima.domains.trading.rollouts import REFERENCES
 from proxima.domains.trading.scenario import TradingScenario, trading_faults
 from proxima.run.results import Summary, TrialResult
-
-METRIC = "log return on the test split"
-BESIDE = {
-    "buy_and_hold": "buy and hold",
-    "momentum": "momentum",
-    "model": "the model's best rule",
-    "foresight": "perfect foresight",
-}
 
 
 def prepare(scenario: TradingScenario) -> Prepared:
@@ -35,26 +28,21 @@ def prepare(scenario: TradingScenario) -> Prepared:
     prices = prepare_data(scenario.data, scenario.name)
     config = scenario.env
     whole = {split: trading_env(prices.split(split), config, training=False) for split in SPLITS}
+    training = trading_env(prices.train, config, training=True)
     built = reinforcement.compiled(
-        scenario,
-        trading_env(prices.train, config, training=True),
-        whole["validation"],
-        whole["test"],
-        foresees=True,
+        scenario, training, whole["validation"], whole["test"], foresees=True
     )
-    record = {
-        split: recorder(
-            built.agent, env, scenario.seed, len(fill_returns(prices.split(split), config.fill))
-        )
-        for split, env in whole.items()
-    }
+    record = {}
+    for split, env in whole.items():
+        bars = len(fill_returns(prices.split(split), config.fill))
+        record[split] = recorder(built.agent, env, scenario.seed, bars)
     run = PriceRun(scenario.data, config, prices, record)
     return reinforcement.prepared(
         scenario,
         built,
         judge=partial(judge, run),
         draw=partial(draw, run),
-        facts=Facts(_noted(prices), partial(check_prices, _noted(prices))),
+        facts=Facts(prices.fingerprint, partial(check_prices, prices.fingerprint)),
         summarize=summarize,
         artifacts=("rollouts",),
         final_metrics=final_metrics,
@@ -64,34 +52,34 @@ def prepare(scenario: TradingScenario) -> Prepared:
 def summarize(results: Sequence[TrialResult], verdicts: Sequence[Any]) -> Added:
     """What the trials made of the prices."""
     (details,) = verdicts
-    return Added(METRIC, details=details)
+    return Added("log return on the test split", details=details)
 
 
 def final_metrics(trial: TrialResult) -> dict[str, float]:
     """Every number of a trial on every split, named test/sharpe and the like."""
-    numbers = {
-        f"{split}/{name}": value
-        for split, each in trial.details.splits.items()
-        for name, value in (*each.agent.items(), *_scores(each))
-    }
-    return {name: value for name, value in numbers.items() if value is not None}
-
-
-def _scores(split: SplitResult) -> list[tuple[str, float | None]]:
-    return [(f"score_{oracle}", value) for oracle, value in split.score.items()]
-
-
-def _noted(prices: Prices) -> dict[str, Any]:
-    assert prices.fingerprint is not None  # prices that were read have one
-    return {"source": prices.source} | prices.fingerprint._asdict()
+    numbers = {}
+    for split, result in trial.details.splits.items():
+        scores = {f"score_{oracle}": value for oracle, value in result.score.items()}
+        for name, value in {**result.agent, **scores}.items():
+            if value is not None:
+                numbers[f"{split}/{name}"] = value
+    return numbers
 
 
 def check_prices(now: Mapping[str, Any], noted: Mapping[str, Any]) -> str | None:
     """An error where the prices are not those that were noted; words for the user where features differ."""
     if now["prices_sha256"] != noted["prices_sha256"]:
+        before, after = (
+            f"{facts['rows']:,} rows until "
+            + facts["last"].removesuffix("+00:00").removesuffix("T00:00:00")
+            for facts in (noted, now)
+        )
+        change = "it has as many rows as then, but other values in them"
+        if before != after:
+            change = f"it had {before}, now it has {after.replace(' rows', '')}"
         raise ProximaError(
-            f"{now['source']}: has changed since the run was started: {_difference(noted, now)}; "
-            "put the old file back to resume, or start a new run"
+            f"{now['source']}: has changed since the run was started: {change}; put the old file back to "
+            "resume, or start a new run"
         )
     if now["features_sha256"] != noted["features_sha256"]:
         return (
@@ -100,20 +88,6 @@ def check_prices(now: Mapping[str, Any], noted: Mapping[str, Any]) -> str | None
             "would have given."
         )
     return None
-
-
-def _difference(noted: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    def extent(facts: Mapping[str, Any]) -> str:
-        return f"{facts['rows']:,} rows until {_day(facts['last'])}"
-
-    if extent(noted) == extent(now):
-        return "it has as many rows as then, but other values in them"
-    return f"it had {extent(noted)}, now it has {extent(now).replace(' rows', '')}"
-
-
-def _day(stamp: str) -> str:
-    """A time in UTC without what is zero."""
-    return stamp.removesuffix("+00:00").removesuffix("T00:00:00")
 
 
 def generate(scenario: TradingScenario, root: Path) -> Path:
@@ -128,27 +102,10 @@ def write_pattern(pattern: str, name: str | None, settings: Mapping[str, Any]) -
     from proxima.domains.trading.config import DataConfig
     from proxima.domains.trading.data import write_synthetic
 
-    params = {key: value for key, value in settings.items() if key not in ("rows", "seed")}
-    config = DataConfig(
-        pattern=pattern,
-        rows=_whole("rows", settings.get("rows", DataConfig.rows)),
-        seed=_whole("seed", settings.get("seed", DataConfig.seed)),
-        params=params,
-    )
+    params = dict(settings)
+    numbers = {key: params.pop(key) for key in ("rows", "seed") if key in params}
+    config = DataConfig(pattern=pattern, params=params, **numbers)
     return write_synthetic(config, pattern if name is None else name, Path())
-
-
-def _whole(key: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
-        raise ProximaError(f"--set: {key}: expected a whole number, got {value!r}")
-    return int(value)
-
-
-def describe_patterns() -> list[dict[str, Any]]:
-    """Every synthetic pattern with its settings, in plain data."""
-    from proxima.domains.trading.synthetic import describe_patterns
-
-    return describe_patterns()
 
 
 def closing(summary: Summary) -> Closing:
@@ -156,7 +113,7 @@ def closing(summary: Summary) -> Closing:
     details: TradingSummary = summary.details
     references, scores = details.references.splits["test"], details.score["test"]
     beside = ""
-    for key, name in BESIDE.items():
+    for key, name in REFERENCES.items():
         if references[key] is None:
             continue
         beside += f"; {name} {shown(references[key]['log_return'])}"

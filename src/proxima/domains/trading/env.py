@@ -10,7 +10,8 @@ The account is the one of accounting.py, bar by bar and safe in float32: returns
 and every growth factor is kept as its distance from 1.
 """
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -26,15 +27,12 @@ from proxima.domains.trading.accounting import RUIN_GROWTH, RUIN_REWARD
 from proxima.domains.trading.config import TradingEnvConfig
 from proxima.domains.trading.market import Market
 
-SHARPE_CLIP = 10.0
-"""Bound of the differential Sharpe ratio as a reward."""
-LEAST_VARIANCE = 1e-12
-"""Returns that vary less than this, as those of cash do, have no Sharpe ratio."""
+SHARPE_CLIP = 10.0  # bound of the differential Sharpe ratio as a reward
+LEAST_VARIANCE = 1e-12  # returns that vary less, as those of cash do, have no Sharpe ratio
+# Continuous targets are in steps of 0.01 %. A trade happens when the target changes, so without steps
+# the last bit of a float would decide about trades, and a batch's last bits are not a single row's.
 WEIGHT_STEPS = 10_000.0
-"""Continuous targets are in steps of 0.01 %. A trade happens when the target changes, so without steps
-the last bit of a float would decide about trades, and a batch's last bits are not a single row's."""
-WEIGHT_CLIP = 100.0
-"""Bound of the weight in an observation: a short shortly before its ruin has any."""
+WEIGHT_CLIP = 100.0  # of the weight in an observation: a short shortly before its ruin has any
 
 
 class Moments(NamedTuple):
@@ -56,15 +54,6 @@ class TradingState(NamedTuple):
     moments: Moments | None  # where the reward needs them
 
 
-class Costs(NamedTuple):
-    """Numbers that trading and holding cost."""
-
-    fee: Array
-    borrow_rate: Array
-    turnover_penalty: Array
-    drawdown_penalty: Array
-
-
 class TradingEnv(eqx.Module):
     """One account; prices, costs and episode lengths are leaves, so changing them compiles nothing."""
 
@@ -72,7 +61,10 @@ class TradingEnv(eqx.Module):
     returns: Array  # (m,) from each fill price to the next
     marks: Array  # (m + 1,) from the last fill price to the close at which one decides
     positions: Array  # (p,) targets to choose from, or the limits of a continuous one
-    costs: Costs
+    fee: Array
+    borrow_rate: Array
+    turnover_penalty: Array
+    drawdown_penalty: Array
     sharpe_rate: Array
     last_start: Array  # episodes start between the first bar with a full window and this one
     max_steps: Array
@@ -94,17 +86,19 @@ class TradingEnv(eqx.Module):
         target = self._target(action)
         weight = jnp.where(target == state.target, state.weight, target)
         traded = weight - state.weight
-        lost = _trade_loss(traded, target, self.costs.fee)
-        gain, drifted = _hold(weight, self.returns[state.time], self.costs.borrow_rate)
+        lost = _trade_loss(traded, target, self.fee)
+        gain, drifted = _hold(weight, self.returns[state.time], self.borrow_rate)
         growth = gain - lost - lost * gain  # (1 − lost)(1 + gain) − 1
         ruined = 1 + growth <= RUIN_GROWTH
-        reward, moments = self._reward(jnp.log1p(jnp.where(ruined, 0.0, growth)), state.moments)
-        reward -= self.costs.turnover_penalty * jnp.abs(traded)
+        reward, moments = jnp.log1p(jnp.where(ruined, 0.0, growth)), state.moments
+        if moments is not None:
+            reward, moments = differential_sharpe(reward, moments, self.sharpe_rate)
+        reward -= self.turnover_penalty * jnp.abs(traded)
         height = jnp.minimum(state.height * (1 + growth), 1.0)
-        reward -= self.costs.drawdown_penalty * jnp.maximum(state.height - height, 0.0)
+        reward -= self.drawdown_penalty * jnp.maximum(state.height - height, 0.0)
         reward = jnp.where(ruined, RUIN_REWARD, reward)
         time = state.time + 1
-        _, seen = _hold(weight, self.marks[time], self.costs.borrow_rate)
+        _, seen = _hold(weight, self.marks[time], self.borrow_rate)
         obs = self._observe(time, jnp.where(ruined, 0.0, seen))
         drifted = jnp.where(ruined, 0.0, drifted)
         state = TradingState(time, state.end, drifted, target, height, moments)
@@ -123,13 +117,10 @@ class TradingEnv(eqx.Module):
         weight = jnp.clip(weight, -WEIGHT_CLIP, WEIGHT_CLIP)
         return jnp.concatenate([seen, weight[None]])
 
-    def _reward(self, log_return: Array, moments: Moments | None) -> tuple[Array, Moments | None]:
-        if moments is None:
-            return log_return, None
-        return differential_sharpe(log_return, moments, self.sharpe_rate)
 
-
-def differential_sharpe(log_return: Array, moments: Moments, rate: Array) -> tuple[Array, Moments]:
+def differential_sharpe(
+    log_return: Array | float, moments: Moments, rate: Array | float, numpy: Any = jnp
+) -> tuple[Array, Moments]:
     """How much the return improves the Sharpe ratio so far (Moody, Saffell 1998), and the new moments.
 
     With deviation σ, z = (R − mean)/σ and S = mean/σ, the derivative of S by the rate is
@@ -137,12 +128,12 @@ def differential_sharpe(log_return: Array, moments: Moments, rate: Array) -> tup
     from the returns themselves and not from 0; while there is no variance, the reward is 0.
     """
     known = moments.variance > LEAST_VARIANCE
-    deviation = jnp.sqrt(jnp.where(known, moments.variance, 1.0))
+    deviation = numpy.sqrt(numpy.where(known, moments.variance, 1.0))
     distance = log_return - moments.mean
     z = distance / deviation
     gradient = z + moments.mean / deviation * (1 - z * z) / 2
-    reward = jnp.where(known, jnp.clip(gradient, -SHARPE_CLIP, SHARPE_CLIP), 0.0)
-    rate = jnp.maximum(rate, 1 / (moments.bars + 1))
+    reward = numpy.where(known, numpy.clip(gradient, -SHARPE_CLIP, SHARPE_CLIP), 0.0)
+    rate = numpy.maximum(rate, 1 / (moments.bars + 1))
     mean = moments.mean + rate * distance
     variance = (1 - rate) * (moments.variance + rate * distance * distance)
     return reward, Moments(moments.bars + 1, mean, variance)
@@ -164,11 +155,9 @@ def _hold(weight: Array, market_return: Array, rate: Array) -> tuple[Array, Arra
 
 def fill_prices(market: Market, fill: str) -> NDArray[np.float64]:
     """The price at which the decision of each bar is filled; the last bars may have none."""
-    return {
-        "same_close": market.close,
-        "next_open": market.open[1:],
-        "next_close": market.close[1:],
-    }[fill]
+    if fill == "same_close":
+        return market.close
+    return market.open[1:] if fill == "next_open" else market.close[1:]
 
 
 def fill_returns(market: Market, fill: str) -> NDArray[np.float64]:
@@ -202,26 +191,20 @@ def trading_env(market: Market, config: TradingEnvConfig, training: bool) -> Tra
     """The environment over a stretch of prices; evaluation runs through all of it from the first bar."""
     check(market, config)
     returns = fill_returns(market, config.fill)
-    max_steps = config.max_steps_per_episode if training else None
+    max_steps = (config.max_steps_per_episode if training else None) or len(returns)
+    numbers = partial(jnp.asarray, dtype=jnp.float32)
     return TradingEnv(
-        features=jnp.asarray(market.features, jnp.float32),
-        returns=jnp.asarray(returns, jnp.float32),
-        marks=jnp.asarray(mark_returns(market, config.fill), jnp.float32),
-        positions=jnp.asarray(allowed(config), jnp.float32),
-        costs=Costs(
-            *(
-                jnp.asarray(number, jnp.float32)
-                for number in (
-                    config.fee,
-                    config.borrow_rate,
-                    config.turnover_penalty,
-                    config.drawdown_penalty,
-                )
-            )
-        ),
-        sharpe_rate=jnp.asarray(config.sharpe_rate, jnp.float32),
+        features=numbers(market.features),
+        returns=numbers(returns),
+        marks=numbers(mark_returns(market, config.fill)),
+        positions=numbers(allowed(config)),
+        fee=numbers(config.fee),
+        borrow_rate=numbers(config.borrow_rate),
+        turnover_penalty=numbers(config.turnover_penalty),
+        drawdown_penalty=numbers(config.drawdown_penalty),
+        sharpe_rate=numbers(config.sharpe_rate),
         last_start=jnp.asarray(last_start(len(returns), config, training), jnp.int32),
-        max_steps=jnp.asarray(len(returns) if max_steps is None else max_steps, jnp.int32),
+        max_steps=jnp.asarray(max_steps, jnp.int32),
         window=config.window,
         sharpe=config.reward == "differential_sharpe",
         observation_space=box(-np.inf, np.inf, (config.window * market.features.shape[1] + 1,)),

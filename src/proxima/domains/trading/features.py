@@ -8,7 +8,6 @@ A feature is a function from a window to an expression over time, open, high, lo
 scenario names a registered one, or package.module:function, which is imported.
 """
 
-import difflib
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -17,7 +16,7 @@ import polars as pl
 
 from proxima.core.errors import ProximaError
 from proxima.core.functions import function_at
-from proxima.domains.trading.config import FeatureConfig
+from proxima.domains.trading.config import FeatureConfig, did_you_mean
 
 Expression = Callable[[int], pl.Expr]
 USER_WINDOW = 20  # of a function that was not registered, and so has no default of its own
@@ -37,8 +36,7 @@ class Column(NamedTuple):
 
     name: str
     expression: pl.Expr
-    reach: int
-    """Bars before its own that it looks back over, as far as its settings say."""
+    reach: int  # bars before its own that it looks back over, as far as its settings say
     leaks: bool
     scaled: bool
 
@@ -88,8 +86,8 @@ def resolve_features(features: Sequence[FeatureConfig], leaky: bool = False) -> 
 def compute(frame: pl.DataFrame, column: Column) -> pl.Series:
     """A feature's float64 value in every row of a frame, null where it has none."""
     try:  # next to the time, so that a single number becomes a column
-        found = frame.lazy().select("time", column.expression.cast(pl.Float64).alias(column.name))
-        return found.collect()[column.name]
+        values = frame.lazy().select("time", column.expression.cast(pl.Float64).alias(column.name))
+        return values.collect()[column.name]
     except pl.exceptions.PolarsError as failure:
         reason = str(failure).strip().splitlines()[0]
         raise ProximaError(f"feature {column.name}: cannot be computed: {reason}") from failure
@@ -124,20 +122,17 @@ def _resolve(index: int, config: FeatureConfig, leaky: bool) -> Column:
 
 def _find(where: str, kind: str) -> Feature:
     if ":" in kind:
-        return _imported(where, kind)
+        function = function_at(kind, f"{where}.kind")
+        unregistered = Feature(function, USER_WINDOW, 1, leaks=False)
+        return next(
+            (known for known in FEATURES.values() if known.expression is function), unregistered
+        )
     if kind in FEATURES:
         return FEATURES[kind]
-    near = difflib.get_close_matches(kind, FEATURES, 1)
-    hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(FEATURES))}"
+    hint = did_you_mean(kind, sorted(FEATURES), "there are")
     raise ProximaError(
         f"{where}.kind: no feature {kind!r}; {hint} Your own is written package.module:function"
     )
-
-
-def _imported(where: str, kind: str) -> Feature:
-    found = function_at(kind, f"{where}.kind")
-    registered = [each for each in FEATURES.values() if each.expression is found]
-    return registered[0] if registered else Feature(found, USER_WINDOW, 1, leaks=False)
 
 
 @register_feature("log_return", default_window=1)
@@ -169,8 +164,8 @@ def rsi(window: int) -> pl.Expr:
     """Wilder's relative strength index, 0 to 100; 50 where the price has not moved at all."""
     move = pl.col("close").diff()
     gain, change = (
-        each.ewm_mean(alpha=1 / window, adjust=False, min_samples=window)
-        for each in (move.clip(lower_bound=0), move.abs())
+        part.ewm_mean(alpha=1 / window, adjust=False, min_samples=window)
+        for part in (move.clip(lower_bound=0), move.abs())
     )
     return pl.when(change == 0).then(50.0).otherwise(100 * gain / change)
 
@@ -208,33 +203,17 @@ def next_return(window: int) -> pl.Expr:
 
 
 def _day_angle() -> pl.Expr:
+    """The day's place in the week, UTC."""
     return (pl.col("time").dt.weekday() - 1) * (2 * math.pi / 7)  # Monday is 0
 
 
 def _hour_angle() -> pl.Expr:
+    """The time's place in the day, UTC."""
     seconds = pl.col("time").dt.time().cast(pl.Int64) / 1_000_000_000
     return seconds * (2 * math.pi / 86_400)
 
 
-@register_feature("day_of_week_sin", default_window=None)
-def day_of_week_sin(window: int) -> pl.Expr:
-    """Sine of the day's place in the week, UTC."""
-    return _day_angle().sin()
-
-
-@register_feature("day_of_week_cos", default_window=None)
-def day_of_week_cos(window: int) -> pl.Expr:
-    """Cosine of the day's place in the week, UTC."""
-    return _day_angle().cos()
-
-
-@register_feature("hour_sin", default_window=None)
-def hour_sin(window: int) -> pl.Expr:
-    """Sine of the time's place in the day, UTC."""
-    return _hour_angle().sin()
-
-
-@register_feature("hour_cos", default_window=None)
-def hour_cos(window: int) -> pl.Expr:
-    """Cosine of the time's place in the day, UTC."""
-    return _hour_angle().cos()
+register_feature("day_of_week_sin", default_window=None)(lambda window: _day_angle().sin())
+register_feature("day_of_week_cos", default_window=None)(lambda window: _day_angle().cos())
+register_feature("hour_sin", default_window=None)(lambda window: _hour_angle().sin())
+register_feature("hour_cos", default_window=None)(lambda window: _hour_angle().cos())

@@ -8,7 +8,6 @@ env.py to float32's precision; an agent of ours trains on that one, thousands of
 """
 
 import dataclasses
-import difflib
 import json
 import math
 from typing import Any, Literal
@@ -19,20 +18,9 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from proxima.core.errors import ProximaError
-from proxima.core.spaces import Discrete
+from proxima.domains.trading import env
 from proxima.domains.trading.accounting import RUIN_GROWTH, RUIN_REWARD, hold, trade_factor
-from proxima.domains.trading.config import DataConfig, TradingEnvConfig
-from proxima.domains.trading.env import (
-    LEAST_VARIANCE,
-    SHARPE_CLIP,
-    WEIGHT_CLIP,
-    action_space,
-    check,
-    fill_returns,
-    last_start,
-    mark_returns,
-    targets_of,
-)
+from proxima.domains.trading.config import DataConfig, TradingEnvConfig, did_you_mean
 from proxima.domains.trading.market import Market
 
 Split = Literal["train", "validation", "test"]
@@ -60,12 +48,15 @@ class TradingGymEnv(gymnasium.Env[NDArray[np.float32], Any]):
         self._config = config = config_of(settings)
         self._market = market = _market(market, path, data, split)
         self._training = training
-        check(market, config)
-        self._returns = fill_returns(market, config.fill)
-        self._marks = mark_returns(market, config.fill)
+        env.check(market, config)
+        self._returns = env.fill_returns(market, config.fill)
+        self._marks = env.mark_returns(market, config.fill)
         size = config.window * market.features.shape[1] + 1
         self.observation_space = gymnasium.spaces.Box(-LARGEST, LARGEST, (size,), np.float32)
-        self.action_space = _gymnasium_space(config)
+        low, high = min(config.positions), max(config.positions)
+        self.action_space = gymnasium.spaces.Box(low, high, (1,), np.float32)
+        if config.actions == "discrete":
+            self.action_space = gymnasium.spaces.Discrete(len(config.positions))
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -73,54 +64,39 @@ class TradingGymEnv(gymnasium.Env[NDArray[np.float32], Any]):
         """A new episode, flat, at a random bar where the settings say so."""
         super().reset(seed=seed)
         config, steps = self._config, len(self._returns)
-        first, last = config.window - 1, last_start(steps, config, self._training)
+        first, last = config.window - 1, env.last_start(steps, config, self._training)
         self._time = int(self.np_random.integers(first, last + 1))
         length = config.max_steps_per_episode if self._training else None
         self._end = min(steps, self._time + (length or steps))
         self._weight = self._target = self._log_value = self._highest = 0.0
-        self._count, self._mean, self._variance = 0, 0.0, 0.0
+        self._moments = env.Moments(*np.zeros(3))
         return self._observe(0.0), self._info()
 
     def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         """Trade to the target where it is a new one, and hold for a bar."""
         config = self._config
-        target = self._target_of(action)
+        target = float(env.targets_of(np.asarray(action).reshape(1), config)[0])
         weight = self._weight if target == self._target else target
         traded = weight - self._weight
         left = float(trade_factor(self._weight, weight, config.fee)) if traded else 1.0
         growth, drifted = hold(weight, float(self._returns[self._time]), config.borrow_rate)
         self._time += 1
         self._target = target
-        ruined = left * growth <= RUIN_GROWTH
-        if ruined:
+        if left * growth <= RUIN_GROWTH:
             self._weight, self._log_value = 0.0, self._log_value + RUIN_REWARD
             return self._observe(0.0), RUIN_REWARD, True, False, self._info()
-        log_return = math.log(left) + math.log(growth)
-        reward = self._reward(log_return) - config.turnover_penalty * abs(traded)
+        reward = log_return = math.log(left) + math.log(growth)
+        if config.reward == "differential_sharpe":
+            ratio, self._moments = env.differential_sharpe(
+                log_return, self._moments, config.sharpe_rate, np
+            )
+            reward = float(ratio)
+        reward -= config.turnover_penalty * abs(traded)
         reward -= config.drawdown_penalty * self._book(log_return)
         self._weight = drifted
         seen = hold(weight, float(self._marks[self._time]), config.borrow_rate)[1]
         truncated = self._time >= self._end
         return self._observe(seen), reward, False, truncated, self._info()
-
-    def _target_of(self, action: Any) -> float:
-        return float(targets_of(np.asarray(action).reshape(1), self._config)[0])
-
-    def _reward(self, log_return: float) -> float:
-        """The reward before penalties; env.differential_sharpe has the formula."""
-        if self._config.reward == "log_return":
-            return log_return
-        distance, reward = log_return - self._mean, 0.0
-        if self._variance > LEAST_VARIANCE:
-            deviation = math.sqrt(self._variance)
-            z = distance / deviation
-            gradient = z + self._mean / deviation * (1 - z * z) / 2
-            reward = min(max(gradient, -SHARPE_CLIP), SHARPE_CLIP)
-        self._count += 1
-        rate = max(self._config.sharpe_rate, 1 / self._count)
-        self._mean += rate * distance
-        self._variance = (1 - rate) * (self._variance + rate * distance * distance)
-        return reward
 
     def _book(self, log_return: float) -> float:
         """Add the return to the value, and say by how much the drawdown deepened."""
@@ -131,16 +107,12 @@ class TradingGymEnv(gymnasium.Env[NDArray[np.float32], Any]):
 
     def _observe(self, weight: float) -> NDArray[np.float32]:
         seen = self._market.features[self._time - self._config.window + 1 : self._time + 1]
-        weight = min(max(weight, -WEIGHT_CLIP), WEIGHT_CLIP)
+        weight = min(max(weight, -env.WEIGHT_CLIP), env.WEIGHT_CLIP)
         return np.append(seen.ravel(), np.float32(weight)).astype(np.float32)
 
     def _info(self) -> dict[str, Any]:
-        return {
-            "bar": self._time,
-            "weight": self._weight,
-            "target": self._target,
-            "log_value": self._log_value,
-        }
+        held = {"weight": self._weight, "target": self._target}
+        return {"bar": self._time, **held, "log_value": self._log_value}
 
 
 def _market(
@@ -167,8 +139,7 @@ def config_of(settings: dict[str, Any]) -> TradingEnvConfig:
     known = [name for name in names if name not in NOT_OF_ONE_ENV]
     for name in settings:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"it has: {', '.join(known)}"
+            hint = did_you_mean(name, known, "it has")
             raise ProximaError(f"proxima/Trading-v0: no setting {name!r}; {hint}")
     # As JSON, where strict types still let a list be a tuple; in a list, to which rules can be given.
     rules = ConfigDict(strict=True, allow_inf_nan=False)
@@ -183,10 +154,3 @@ def config_of(settings: dict[str, Any]) -> TradingEnvConfig:
         raise ProximaError(
             f"proxima/Trading-v0: {name}: {wrong['input']!r} is not allowed: {wrong['msg']}"
         ) from error
-
-
-def _gymnasium_space(config: TradingEnvConfig) -> gymnasium.Space[Any]:
-    space = action_space(config)
-    if isinstance(space, Discrete):
-        return gymnasium.spaces.Discrete(space.n)
-    return gymnasium.spaces.Box(space.low[0], space.high[0], space.shape, np.float32)

@@ -1,4 +1,14 @@
-"""The end of a trading run: every trial's run over each whole split, beside baselines and oracles."""
+"""The end of a trading run: every trial's account on each whole split, beside baselines and oracles.
+
+    references    once per run: metrics of the others on every split
+    assess        per trial and split: metrics, score, and what is too good to be true
+    judge         both, for all trials; rollouts are written
+    draw          pictures of a trial
+
+The score of an agent is (its log return − chance's) / (the oracle's − chance's): 0 trades at random, 1 is
+as good as the oracle. Chance is the mean of many random runs, never the run of a mean. An oracle that
+earned nothing is no yardstick: where the best is to stay out, all that divides by is chance's fees.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -6,28 +16,39 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
+from numpy.typing import NDArray
 
+from proxima.core.errors import ProximaError
 from proxima.core.types import PyTree
 from proxima.domains.domain import Trained, Verdict
-from proxima.domains.trading import assess, plots
-from proxima.domains.trading.baselines import random_targets
+from proxima.domains.trading import baselines, metrics, plots
+from proxima.domains.trading.accounting import Account, account
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
-from proxima.domains.trading.env import targets_of
-from proxima.domains.trading.market import SPLITS, Prepared
+from proxima.domains.trading.env import decisions, fill_prices, fill_returns, targets_of
+from proxima.domains.trading.market import SPLITS, Market, Prepared
+from proxima.domains.trading.oracles import foresight_targets
 from proxima.domains.trading.results import (
     Chance,
+    Metrics,
     References,
     SplitReferences,
     SplitResult,
     TradingSummary,
     TradingTrial,
 )
-from proxima.run.files import read_json
+from proxima.run.files import plain, read_json
 from proxima.run.results import Aggregate, Outcome, aggregate_of
 from proxima.train.program import Recording
 
-BESIDE = ("buy_and_hold", "momentum", "foresight", "model")
-Actions = dict[str, np.ndarray]  # by split
+Floats = NDArray[np.float64]
+
+RANDOM_BARS = 40_000_000  # runs times bars; past it there are fewer runs
+LEAST_RANDOM_RUNS = 20
+ROUNDING = 1e-9  # a log return that small is nothing
+# What no baseline reaches and an agent should not either, of more than metrics.TOO_GOOD_BARS bars.
+TOO_GOOD_HIT_RATE = 0.99
+TOO_GOOD_SCORE = 0.98
 
 
 class PriceRun(NamedTuple):
@@ -42,144 +63,261 @@ class PriceRun(NamedTuple):
 def judge(prices: PriceRun, trained: Trained, outcomes: list[Outcome]) -> Verdict:
     """The outcomes with what each trial made of the prices; rollouts are written."""
     root = trained.trials[0].parent
-    targets = assess.reference_targets(prices.prepared, prices.env)
-    compared = assess.references(prices.prepared, prices.env, prices.data, targets)
-    actions = [_actions(prices, state.learner) for state in trained.lanes]
-    judged = [
-        _trial(assess.assess(prices.prepared, prices.env, prices.data, each, compared))
-        for each in actions
-    ]
-    for split in SPLITS:
-        for name, chosen in targets[split].items():
-            if chosen is not None:
-                _write(root / "rollouts" / f"{name}_{split}.parquet", prices, split, chosen)
-    for directory, recorded in zip(trained.trials, actions, strict=True):
-        for split, each in recorded.items():
-            path = directory / "rollouts" / f"{split}.parquet"
-            _write(path, prices, split, targets_of(each, prices.env))
-    summary = _summary(prices, root, judged, actions, _references(compared))
+
+    def keep(split: str, name: str, done: Account) -> None:
+        _write(root / "rollouts" / f"{name}_{split}.parquet", prices, split, done)
+
+    compared = references(prices.prepared, prices.env, prices.data, keep)
+    trials, log_returns = [], []
+    for state, directory in zip(trained.lanes, trained.trials, strict=True):
+        splits = {}
+        for split in prices.record:
+            done = _recorded(prices, split, state.learner)
+            _write(directory / "rollouts" / f"{split}.parquet", prices, split, done)
+            splits[split] = assess(done, prices.data, compared.splits[split])
+            if split == "test":
+                log_returns.append(done.log_return)
+        trials.append(TradingTrial(splits=splits))
+    summary = _summary(prices, root, compared, trials, log_returns)
     for alarm in summary.alarms:
         trained.say(f"Too good to be true? {alarm}. Look for a leak before you believe it.")
-    beside = compared["splits"]["test"]
-    known = {name: beside[name]["log_return"] for name in BESIDE if beside[name] is not None}
+    sheets = vars(compared.splits["test"]).items()
+    known = {name: sheet["log_return"] for name, sheet in sheets if sheet and name != "random"}
     outcomes = [
         dataclasses.replace(outcome, details=trial, baselines={**outcome.baselines, **known})
-        for outcome, trial in zip(outcomes, judged, strict=True)
+        for outcome, trial in zip(outcomes, trials, strict=True)
     ]
     return Verdict(outcomes, summary)
 
 
 def draw(prices: PriceRun, trained: Trained, lane: int, outcome: Outcome) -> None:
     """The trial's run over the test split, alone and against a random one."""
-    folder, bars = trained.trials[lane] / "plots", prices.prepared.test
-    actions = prices.record["test"](trained.lanes[lane].learner).actions
-    (random,) = random_targets(bars, prices.env, 1)
-    deterministic, by_chance = (
-        assess.rollout_frame(bars, prices.env, targets)
-        for targets in (targets_of(actions, prices.env), random)
-    )
+    folder, test = trained.trials[lane] / "plots", prices.prepared.test
+    (targets,) = baselines.random_targets(test, prices.env, 1)
+    done = _recorded(prices, "test", trained.lanes[lane].learner)
+    deterministic = rollout_frame(test, prices.env, done)
+    done = account_of(test, prices.env, targets)
+    both = deterministic, rollout_frame(test, prices.env, done)
     trained.paint(plots.draw, plots.actions_over_price, folder / "actions.png", deterministic)
-    both = deterministic, by_chance
     trained.paint(plots.draw, plots.reward_plot, folder / "rewards.png", *both)
     trained.paint(plots.draw, plots.compare_rollouts, folder / "rollouts.png", *both)
+
+
+def _recorded(prices: PriceRun, split: str, learner: PyTree) -> Account:
+    """The account of a learner's greedy run over a split."""
+    targets = targets_of(prices.record[split](learner).actions, prices.env)
+    return account_of(prices.prepared.split(split), prices.env, targets)
+
+
+def _write(path: Path, prices: PriceRun, split: str, done: Account) -> None:
+    path.parent.mkdir(exist_ok=True)
+    rollout_frame(prices.prepared.split(split), prices.env, done).write_parquet(path)
 
 
 def _summary(
     prices: PriceRun,
     root: Path,
-    judged: list[TradingTrial],
-    actions: list[Actions],
-    references: References,
+    compared: References,
+    trials: list[TradingTrial],
+    log_returns: list[Floats],
 ) -> TradingSummary:
-    chosen = _best_on_validation(judged)
+    """What all trials come to; `log_returns` are those of each trial on the test split."""
+    validated = [trial.splits["validation"].agent["log_return"] for trial in trials]
+    chosen = int(np.argmax([-np.inf if value is None else value for value in validated]))
+    sharpes = [trial.splits["test"].agent["sharpe"] for trial in trials] + _earlier_sharpes(root)
+    ratio = metrics.deflated_sharpe(
+        np.expm1(log_returns[chosen]),
+        [sharpe for sharpe in sharpes if sharpe is not None],
+        prices.data.periods_per_year,
+    )
+    agents = {split: [trial.splits[split].agent for trial in trials] for split in SPLITS}
+    scores = {split: [trial.splits[split].score for trial in trials] for split in SPLITS}
     return TradingSummary(
-        references=references,
-        aggregate={split: _aggregate(judged, split, "agent") for split in SPLITS},
-        score={split: _scores(judged, split) for split in SPLITS},
+        references=compared,
+        aggregate={split: _aggregate(rows) for split, rows in agents.items()},
+        score={split: _scores(rows) for split, rows in scores.items()},
         chosen_trial=chosen,
-        deflated_sharpe=assess.deflated(
-            prices.prepared,
-            prices.env,
-            prices.data,
-            actions[chosen]["test"],
-            _sharpes(judged) + _earlier_sharpes(root),
-        ),
-        alarms=tuple(_alarms(judged)),
+        deflated_sharpe=plain(ratio),
+        alarms=tuple(_alarms(trials)),
     )
 
 
-def _actions(prices: PriceRun, learner: PyTree) -> Actions:
-    return {split: record(learner).actions for split, record in prices.record.items()}
-
-
-def _trial(assessed: dict) -> TradingTrial:
-    splits = assessed["splits"].items()
-    return TradingTrial(
-        splits={
-            name: SplitResult(**{**each, "too_good": tuple(each["too_good"])})
-            for name, each in splits
-        }
-    )
-
-
-def _references(compared: dict) -> References:
-    return References(
-        splits={
-            split: SplitReferences(
-                **{**each, "random": {"log_return": Chance(**each["random"]["log_return"])}}
-            )
-            for split, each in compared["splits"].items()
-        }
-    )
-
-
-def _write(path: Path, prices: PriceRun, split: str, targets: np.ndarray) -> None:
-    path.parent.mkdir(exist_ok=True)
-    assess.rollout_frame(prices.prepared.split(split), prices.env, targets).write_parquet(path)
-
-
-def _aggregate(judged: list[TradingTrial], split: str, part: str) -> dict[str, Aggregate]:
+def _aggregate(trials: list[Metrics]) -> dict[str, Aggregate]:
     """Interquartile mean and interval over trials of every number that all trials can have."""
-    rows = [trial.splits[split][part] for trial in judged]
-    return {name: aggregate_of([row[name] for row in rows]) for name in rows[0]}
+    return {name: aggregate_of([trial[name] for trial in trials]) for name in trials[0]}
 
 
-def _scores(judged: list[TradingTrial], split: str) -> dict[str, Aggregate | None]:
+def _scores(trials: list[Metrics]) -> dict[str, Aggregate | None]:
     """The same of the scores; null where there is none, which is no failure of any trial."""
-    rows = [trial.splits[split].score for trial in judged]
     return {
-        oracle: None if all(row[oracle] is None for row in rows) else figure
-        for oracle, figure in _aggregate(judged, split, "score").items()
+        oracle: None if all(trial[oracle] is None for trial in trials) else over_trials
+        for oracle, over_trials in _aggregate(trials).items()
     }
 
 
-def _best_on_validation(judged: list[TradingTrial]) -> int:
-    returns = [trial.splits["validation"].agent["log_return"] for trial in judged]
-    return int(np.argmax([-np.inf if value is None else value for value in returns]))
-
-
-def _sharpes(trials: list[TradingTrial]) -> list[float]:
-    ratios = [trial.splits["test"].agent["sharpe"] for trial in trials]
-    return [sharpe for sharpe in ratios if sharpe is not None]
-
-
-def _earlier_sharpes(root: Path) -> list[float]:
+def _earlier_sharpes(root: Path) -> list[float | None]:
     """Of the finished runs of this experiment: trying often enough makes any Sharpe ratio look good."""
-    others = [path for path in root.parent.glob("*/trial_*/results.json")]
-    results = [read_json(path) for path in sorted(others) if root not in path.parents]
-    splits = [((each.get("details") or {}).get("splits") or {}) for each in results]
-    ratios = [each["test"]["agent"]["sharpe"] for each in splits if "test" in each]
-    return [sharpe for sharpe in ratios if sharpe is not None]
+    paths = sorted(root.parent.glob("*/trial_*/results.json"))
+    results = [read_json(path) for path in paths if root not in path.parents]
+    splits = [((result.get("details") or {}).get("splits") or {}) for result in results]
+    return [parts["test"]["agent"]["sharpe"] for parts in splits if "test" in parts]
 
 
 def _alarms(judged: list[TradingTrial]) -> list[str]:
     """A sentence for every split on which trials are too good: how many, and about what the first is."""
     sentences = []
     for split in SPLITS:
-        suspicious = {k: trial.splits[split].too_good for k, trial in enumerate(judged)}
-        first = next((k for k in suspicious if suspicious[k]), None)
-        if first is not None:
-            count = sum(map(bool, suspicious.values()))
-            trials = f"{count} of {len(judged)} trials, the first being trial {first}"
-            sentences.append(f"{split} split, {trials}: {'; '.join(suspicious[first])}")
+        reasons = [trial.splits[split].too_good for trial in judged]
+        suspicious = [trial for trial, reason in enumerate(reasons) if reason]
+        if suspicious:
+            first = suspicious[0]
+            trials = f"{len(suspicious)} of {len(judged)} trials, the first being trial {first}"
+            sentences.append(f"{split} split, {trials}: {'; '.join(reasons[first])}")
     return sentences
+
+
+def reference_targets(
+    prepared: Prepared, split: str, env: TradingEnvConfig
+) -> dict[str, Floats | None]:
+    """Targets (T,) of buy_and_hold, momentum, foresight and model (or None) on a split."""
+    market = prepared.split(split)
+    return {
+        "buy_and_hold": baselines.buy_and_hold(market, env),
+        "momentum": baselines.momentum(market, env),
+        "foresight": foresight_targets(returns_of(market, env), env),
+        "model": baselines.model_optimal(prepared.pattern, prepared.params, market, env),
+    }
+
+
+def references(
+    prepared: Prepared,
+    env: TradingEnvConfig,
+    data: DataConfig,
+    keep: Callable[[str, str, Account], None] = lambda split, name, done: None,
+) -> References:
+    """Metrics of baselines and oracles on every split; `keep` is given split, name and each account."""
+    splits = {}
+    for split in SPLITS:
+        market = prepared.split(split)
+        sheets: dict[str, Metrics | None] = {}
+        for name, targets in reference_targets(prepared, split, env).items():
+            sheets[name] = None
+            if targets is not None:
+                done = account_of(market, env, targets)
+                sheets[name] = plain(metrics.tear_sheet(done, data.periods_per_year))
+                keep(split, name, done)
+        splits[split] = SplitReferences(**sheets, random={"log_return": _chance(market, env)})
+    return References(splits=splits)
+
+
+def _chance(market: Market, env: TradingEnvConfig) -> Chance:
+    """Mean and interval of the log return of uniformly random targets."""
+    returns = returns_of(market, env)
+    runs = max(LEAST_RANDOM_RUNS, min(baselines.RANDOM_RUNS, RANDOM_BARS // len(returns)))
+    ends = [
+        float(account(targets, returns, env.fee, env.borrow_rate).log_value[-1])
+        for targets in baselines.random_targets(market, env, runs)
+    ]
+    low, high = np.percentile(ends, metrics.INTERVAL)
+    return Chance(mean=float(np.mean(ends)), low=float(low), high=float(high), runs=runs)
+
+
+def assess(done: Account, data: DataConfig, compared: SplitReferences) -> SplitResult:
+    """A trial's account on a split against the references on the same."""
+    low, high = metrics.mean_interval(done.log_return)
+    bars, total = len(done.log_return), float(done.log_value[-1])
+    agent = metrics.tear_sheet(done, data.periods_per_year)
+    agent |= {"log_return_low": low * bars, "log_return_high": high * bars}
+    scores = {
+        "foresight": _score(total, compared, "foresight"),
+        # The best without looking ahead is no measure for one who does.
+        "model": None if data.leaky else _score(total, compared, "model"),
+    }
+    alarms = (*metrics.too_good(done), *_suspicious(done, agent["hit_rate"], compared))
+    return SplitResult(agent=plain(agent), score=scores, too_good=alarms)
+
+
+def score(agent: float, chance: float, oracle: float) -> float | None:
+    """How much of the way from chance to the oracle the agent is; None where the oracle earned nothing."""
+    if oracle <= max(chance, ROUNDING):
+        return None
+    return (agent - chance) / (oracle - chance)
+
+
+def _score(log_return: float, compared: SplitReferences, oracle: str) -> float | None:
+    if compared[oracle] is None:
+        return None
+    chance = compared.random["log_return"].mean
+    return score(log_return, chance, compared[oracle]["log_return"])
+
+
+def _suspicious(done: Account, hit_rate: float, compared: SplitReferences) -> list[str]:
+    """What an account is too good at, in words, unless a baseline on the same bars is too.
+
+    Baselines do not look ahead: where one of them wins nearly every bar, or is as good as perfect
+    foresight, the market is easy. Buying and holding is perfect where prices only rise.
+    """
+    held, bars = np.count_nonzero(done.weight), len(done.log_return)
+    baselines = [compared[name] for name in ("buy_and_hold", "momentum")]
+    usual = max(sheet["hit_rate"] or 0.0 for sheet in baselines)
+    reached = _score(float(done.log_value[-1]), compared, "foresight")
+    easy = _score(max(sheet["log_return"] for sheet in baselines), compared, "foresight")
+    alarms = []
+    # A hit rate of 1 is reported by too_good, whatever the baselines do.
+    if held > metrics.TOO_GOOD_BARS and usual < TOO_GOOD_HIT_RATE <= hit_rate < 1:
+        alarms.append(
+            f"{_percent(hit_rate)} of its {held:,} bars with a position won, of the best baseline's "
+            f"{_percent(usual)}"
+        )
+    if bars <= metrics.TOO_GOOD_BARS or reached is None or easy is None:
+        return alarms
+    if easy < TOO_GOOD_SCORE <= reached:
+        alarms.append(
+            f"it went {_percent(reached)} of the way from chance to perfect foresight over {bars:,} bars, "
+            f"the best baseline {_percent(easy)}"
+        )
+    return alarms
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def returns_of(market: Market, env: TradingEnvConfig) -> Floats:
+    """What each decision of an evaluation earns, (T,)."""
+    return fill_returns(market, env.fill)[decisions(market, env)]
+
+
+def account_of(market: Market, env: TradingEnvConfig, targets: Floats) -> Account:
+    """The account of targets on a stretch; only a ruin may have ended them early."""
+    returns = returns_of(market, env)
+    missing = len(returns) - len(targets)
+    padded = np.pad(targets, (0, max(0, missing)))[: len(returns)]
+    done = account(padded, returns, env.fee, env.borrow_rate)
+    if missing < 0 or (missing > 0 and not done.ruined[: len(targets)].any()):
+        raise ProximaError(
+            f"{len(targets)} recorded decisions on a stretch of {len(returns)}: the actions are of "
+            "other data, or of another window or fill"
+        )
+    return done
+
+
+def rollout_frame(market: Market, env: TradingEnvConfig, done: Account) -> pl.DataFrame:
+    """An account bar by bar: what was decided at the bar's close, and what it led to.
+
+    time and close are of the deciding bar; log_return, equity (from 1) and drawdown are those after
+    the holding that began at fill_price.
+    """
+    rows = decisions(market, env)
+    return pl.DataFrame(
+        {
+            "time": market.time[rows],
+            "close": market.close[rows],
+            "fill_price": fill_prices(market, env.fill)[rows],
+            "target": done.target,
+            "weight": done.weight,
+            "log_return": done.log_return,
+            "equity": np.exp(done.log_value[1:]),
+            "drawdown": metrics.drawdowns(done.log_value)[1:],
+        }
+    )

@@ -1,6 +1,11 @@
 """What a stretch of trading is judged by, in float64; a ratio that does not exist is NaN, on purpose.
 
 Returns are simple returns per bar unless a name says log; the number of bars in a year is an argument.
+
+How uncertain a mean of returns is that depend on their neighbours, the stationary bootstrap says
+(Politis, Romano 1994): resample blocks that start anywhere and have geometric lengths, around the end to
+the beginning. The mean length is chosen from the autocorrelation (Politis, White 2004; Patton, Politis,
+White 2009). Drawing single bars, as if they were independent, would make the interval too narrow.
 """
 
 import math
@@ -9,7 +14,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from proxima.domains.trading.accounting import Account
+from proxima.domains.trading.accounting import Account, log_value
 
 Floats = NDArray[np.float64]
 
@@ -18,79 +23,77 @@ EULER_GAMMA = 0.5772156649015329
 CONSTANT = 1e-12  # a deviation smaller than this share of the mean is rounding
 LARGEST_EXPONENT = 700.0  # exp of more is more than float64 holds
 TOO_GOOD_BARS = 100
+RESAMPLES = 1_000
+RESAMPLES_AT_ONCE = 50
+# Longer blocks than necessary change little, and millions of bars stay affordable.
+MOST_BLOCKS = 4_000
+INTERVAL = (2.5, 97.5)
 
 
-def sharpe(returns: ArrayLike, periods_per_year: float = 1.0) -> float:
+def sharpe(returns: Floats, periods_per_year: float = 1.0) -> float:
     """Mean over deviation, annualised; without a number of bars a year, per bar."""
-    returns = np.asarray(returns, np.float64)
     return math.sqrt(periods_per_year) * _ratio(_mean(returns), _deviation(returns))
 
 
-def sortino(returns: ArrayLike, periods_per_year: float = 1.0) -> float:
+def sortino(returns: Floats, periods_per_year: float = 1.0) -> float:
     """Mean over the deviation of losses (root mean square over all bars), annualised."""
-    returns = np.asarray(returns, np.float64)
     if math.isnan(_deviation(returns)):
         return math.nan
     downside = math.sqrt(_mean(np.minimum(returns, 0.0) ** 2))
     return math.sqrt(periods_per_year) * _ratio(_mean(returns), downside)
 
 
-def volatility(returns: ArrayLike, periods_per_year: float) -> float:
+def volatility(returns: Floats, periods_per_year: float) -> float:
     """Standard deviation, annualised."""
-    return math.sqrt(periods_per_year) * _deviation(np.asarray(returns, np.float64))
+    return math.sqrt(periods_per_year) * _deviation(returns)
 
 
-def drawdowns(log_value: ArrayLike) -> Floats:
-    """How far below its highest so far the value is, at most 0; the curve's start counts."""
-    log_value = np.asarray(log_value, np.float64)
-    return np.expm1(log_value - np.maximum.accumulate(log_value))
+def drawdowns(values: Floats) -> Floats:
+    """How far below its highest so far a log value is, at most 0; the curve's start counts."""
+    return np.expm1(values - np.maximum.accumulate(values))
 
 
-def max_drawdown(returns: ArrayLike) -> float:
+def max_drawdown(returns: Floats) -> float:
     """The deepest fall from a highest value, negative."""
-    return float(drawdowns(_log_value(returns)).min())
+    return float(drawdowns(log_value(np.log1p(returns))).min())
 
 
-def cagr(returns: ArrayLike, periods_per_year: float) -> float:
+def cagr(returns: Floats, periods_per_year: float) -> float:
     """Compound growth a year."""
-    returns = np.asarray(returns, np.float64)
     if not len(returns):
         return math.nan
-    yearly = float(_log_value(returns)[-1]) * periods_per_year / len(returns)
+    yearly = float(log_value(np.log1p(returns))[-1]) * periods_per_year / len(returns)
     return math.expm1(yearly) if yearly < LARGEST_EXPONENT else math.inf
 
 
-def calmar(returns: ArrayLike, periods_per_year: float) -> float:
+def calmar(returns: Floats, periods_per_year: float) -> float:
     """Compound growth a year over the deepest drawdown."""
     return _ratio(cagr(returns, periods_per_year), -max_drawdown(returns))
 
 
-def omega(returns: ArrayLike) -> float:
+def omega(returns: Floats) -> float:
     """Gains over losses."""
-    returns = np.asarray(returns, np.float64)
     return _ratio(float(np.maximum(returns, 0).sum()), float(np.maximum(-returns, 0).sum()))
 
 
-def profit_factor(returns: ArrayLike) -> float:
+def profit_factor(returns: Floats) -> float:
     """What the winning bars made over what the losing ones lost."""
-    returns = np.asarray(returns, np.float64)
     return _ratio(float(returns[returns > 0].sum()), -float(returns[returns < 0].sum()))
 
 
-def tail_ratio(returns: ArrayLike) -> float:
+def tail_ratio(returns: Floats) -> float:
     """The best twentieth's threshold over the worst one's."""
-    low, high = _percentiles(returns, 5, 95)
-    return _ratio(abs(high), abs(low))
+    low, high = np.percentile(returns, (5, 95)) if len(returns) else (math.nan, math.nan)
+    return _ratio(float(abs(high)), float(abs(low)))
 
 
-def value_at_risk(returns: ArrayLike) -> float:
+def value_at_risk(returns: Floats) -> float:
     """The return that one bar in twenty falls short of."""
-    return _percentiles(returns, 5)[0]
+    return float(np.percentile(returns, 5)) if len(returns) else math.nan
 
 
-def probabilistic_sharpe(returns: ArrayLike, benchmark: float = 0.0) -> float:
+def probabilistic_sharpe(returns: Floats, benchmark: float = 0.0) -> float:
     """Probability that the true Sharpe ratio per bar exceeds the benchmark (Bailey, López de Prado 2012)."""
-    returns = np.asarray(returns, np.float64)
     ratio, bars = sharpe(returns), len(returns)
     if math.isnan(ratio) or bars < 4:
         return math.nan
@@ -101,7 +104,7 @@ def probabilistic_sharpe(returns: ArrayLike, benchmark: float = 0.0) -> float:
     return NORMAL.cdf((ratio - benchmark) * math.sqrt(bars - 1) / math.sqrt(spread))
 
 
-def deflated_sharpe(returns: ArrayLike, trial_sharpes: ArrayLike, periods_per_year: float) -> float:
+def deflated_sharpe(returns: Floats, trial_sharpes: ArrayLike, periods_per_year: float) -> float:
     """Probability that the Sharpe ratio is more than the luckiest of so many trials would have.
 
     Bailey, López de Prado (2014). `trial_sharpes` are annualised, of every trial that was run.
@@ -161,12 +164,12 @@ def too_good(account: Account) -> list[str]:
     bars = len(account.log_return)
     if bars <= TOO_GOOD_BARS or not (account.weight != 0).any():
         return []
-    found = []
+    reasons = []
     if (account.log_return[account.weight != 0] > 0).all():
-        found.append(f"every one of its bars with a position won, over {bars} bars")
+        reasons.append(f"every one of its bars with a position won, over {bars} bars")
     if float(drawdowns(account.log_value).min()) == 0:
-        found.append(f"its value never fell, over {bars} bars")
-    return found
+        reasons.append(f"its value never fell, over {bars} bars")
+    return reasons
 
 
 def _ratio(numerator: float, denominator: float) -> float:
@@ -185,17 +188,6 @@ def _deviation(returns: Floats) -> float:
     return deviation if deviation > CONSTANT * abs(float(returns.mean())) else math.nan
 
 
-def _log_value(returns: ArrayLike) -> Floats:
-    return np.concatenate([[0.0], np.cumsum(np.log1p(np.asarray(returns, np.float64)))])
-
-
-def _percentiles(returns: ArrayLike, *percents: float) -> list[float]:
-    returns = np.asarray(returns, np.float64)
-    if not len(returns):
-        return [math.nan] * len(percents)
-    return [float(value) for value in np.percentile(returns, percents)]
-
-
 def _shape(returns: Floats) -> tuple[float, float]:
     """Skewness and kurtosis (3 for a normal distribution), corrected for the sample's size."""
     n, distance = len(returns), returns - returns.mean()
@@ -204,3 +196,72 @@ def _shape(returns: Floats) -> tuple[float, float]:
     excess = _mean(distance**4) / variance**2 - 3
     excess = (n - 1) / ((n - 2) * (n - 3)) * ((n + 1) * excess + 6)
     return skew, excess + 3
+
+
+def mean_interval(values: Floats, seed: int = 0) -> tuple[float, float]:
+    """The middle 95 % of the mean of such values; NaN for fewer than two."""
+    if len(values) < 2:
+        return math.nan, math.nan
+    means = resampled_means(values, block_length(values), RESAMPLES, np.random.default_rng(seed))
+    low, high = np.percentile(means, INTERVAL)
+    return float(low), float(high)
+
+
+def resampled_means(
+    values: Floats, mean_block: float, resamples: int, random: np.random.Generator
+) -> Floats:
+    """Means of stationary bootstrap samples as long as the values, (resamples,)."""
+    size = len(values)
+    expected = size / max(mean_block, size / MOST_BLOCKS)
+    # Six deviations more blocks than expected: should they not be enough, the last is a longer one.
+    blocks = math.ceil(expected + 6 * math.sqrt(expected) + 10)
+    sums = np.concatenate([[0.0], np.cumsum(np.concatenate([values, values]))])
+    means = []
+    for many in np.array_split(np.arange(resamples), math.ceil(resamples / RESAMPLES_AT_ONCE)):
+        lengths = random.geometric(expected / size, (len(many), blocks))
+        ends = np.minimum(np.cumsum(lengths, axis=1), size)
+        ends[:, -1] = size
+        lengths = np.diff(ends, axis=1, prepend=0)
+        starts = random.integers(size, size=lengths.shape)
+        means.append((sums[starts + lengths] - sums[starts]).sum(axis=1) / size)
+    return np.concatenate(means)
+
+
+def block_length(values: Floats) -> float:
+    """The mean length of blocks that suits the values' autocorrelation, at least 1."""
+    size = len(values)
+    covariance = _autocovariance(values)
+    if covariance[0] <= 0:
+        return 1.0
+    patience = max(5, math.ceil(math.sqrt(math.log10(size))))
+    noise = 2 * math.sqrt(math.log10(size) / size)
+    most = min(math.ceil(math.sqrt(size)) + patience, size - 1)
+    quiet = np.abs(covariance[1 : most + 1] / covariance[0]) < noise
+    bandwidth = 2 * max(1, _last_loud(quiet, patience))
+    lags = np.arange(-min(bandwidth, size - 1), min(bandwidth, size - 1) + 1)
+    flat_top = np.clip(2 * (1 - np.abs(lags) / bandwidth), 0.0, 1.0)
+    weighted = flat_top * covariance[np.abs(lags)]
+    spectrum = weighted.sum()
+    slope = (np.abs(lags) * weighted).sum()
+    longest = math.ceil(min(3 * math.sqrt(size), size / 3))
+    if spectrum == 0:
+        return float(max(1, longest))
+    return float(np.clip((slope**2 / spectrum**2 * size) ** (1 / 3), 1, max(1, longest)))
+
+
+def _last_loud(quiet: NDArray[np.bool_], patience: int) -> int:
+    """The last lag before the first `patience` in a row whose autocorrelation is only noise."""
+    run = 0
+    for lag, is_quiet in enumerate(quiet.tolist(), 1):
+        run = run + 1 if is_quiet else 0
+        if run == patience:
+            return lag - patience
+    loud = np.flatnonzero(~quiet)
+    return int(loud[-1]) + 1 if len(loud) else 0
+
+
+def _autocovariance(values: Floats) -> Floats:
+    """At every lag, by FFT."""
+    size = len(values)
+    spectrum = np.fft.rfft(values - values.mean(), 2 * size)
+    return np.fft.irfft(np.abs(spectrum) ** 2)[:size] / size

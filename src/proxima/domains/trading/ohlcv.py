@@ -49,48 +49,45 @@ def load_trading_data(path: str | Path) -> pl.DataFrame:
 def _read_parquet(path: Path) -> pl.DataFrame:
     scan = pl.scan_parquet(path, glob=False)
     schema = scan.collect_schema()
-    names = _find_columns(path, schema.names())
-    wanted = [
-        _time(path, name, schema[name])
-        if column == "time"
-        else _number(path, column, name, schema[name])
-        for column, name in names.items()
-    ]
+    wanted = []
+    for column, name in _find_columns(path, schema.names()).items():
+        if column == "time":
+            wanted.append(_time(path, name, schema[name]))
+        elif schema[name].is_numeric():
+            wanted.append(pl.col(name).cast(pl.Float64).alias(column))
+        else:
+            raise ProximaError(f"{path}: column {name}: expected numbers, got {schema[name]}")
     # Each in one piece, so that NumPy can view it, and by itself, so that only one is there twice.
-    return pl.DataFrame([scan.select(each).collect().to_series().rechunk() for each in wanted])
+    columns = [scan.select(column).collect().to_series().rechunk() for column in wanted]
+    return pl.DataFrame(columns)
 
 
 def _read_csv(path: Path) -> pl.DataFrame:
     """What is no number comes out as null, so that the row can be named with what is written there."""
     header = pl.scan_csv(path, infer_schema=False, glob=False).collect_schema().names()
     names = _find_columns(path, header)
-    kinds = {name: pl.String if column == "time" else pl.Float64 for column, name in names.items()}
+    time = names.pop("time")
+    kinds = {time: pl.String, **dict.fromkeys(names.values(), pl.Float64)}
     scan = pl.scan_csv(
         path, schema_overrides=kinds, infer_schema=False, ignore_errors=True, glob=False
     )
-    return (
-        scan.select(
-            _time(path, names["time"], pl.String()),
-            *(pl.col(name).alias(column) for column, name in names.items() if column != "time"),
-        )
-        .collect()
-        .rechunk()
-    )
+    numbers = (pl.col(name).alias(column) for column, name in names.items())
+    return scan.select(_time(path, time, pl.String()), *numbers).collect().rechunk()
 
 
 def _find_columns(path: Path, header: list[str]) -> dict[str, str]:
     """The file's name for each of our columns; volume may be missing."""
     names: dict[str, str] = {}
-    for column, accepted in {"time": TIME_NAMES, **{name: (name,) for name in COLUMNS[1:]}}.items():
-        found = [name for name in header if name.strip().lower() in accepted]
-        if len(found) > 1:
-            raise ProximaError(f"{path}: {' and '.join(found)} are both {column}; keep one")
-        if found:
-            names[column] = found[0]
+    for column in COLUMNS:
+        accepted = TIME_NAMES if column == "time" else (column,)
+        matches = [name for name in header if name.strip().lower() in accepted]
+        if len(matches) > 1:
+            raise ProximaError(f"{path}: {' and '.join(matches)} are both {column}; keep one")
+        if matches:
+            names[column] = matches[0]
         elif column != "volume":
-            called = " or ".join(accepted)
-            there = ", ".join(map(ascii, header[:MOST_NAMES]))
-            raise ProximaError(f"{path}: no column {called}; it has {there}")
+            known = ", ".join(map(ascii, header[:MOST_NAMES]))
+            raise ProximaError(f"{path}: no column {' or '.join(accepted)}; it has {known}")
     return names
 
 
@@ -111,12 +108,6 @@ def _time(path: Path, name: str, kind: pl.DataType) -> pl.Expr:
     return column.dt.convert_time_zone("UTC").cast(UTC).alias("time")
 
 
-def _number(path: Path, column: str, name: str, kind: pl.DataType) -> pl.Expr:
-    if not kind.is_numeric():
-        raise ProximaError(f"{path}: column {name}: expected numbers, got {kind}")
-    return pl.col(name).cast(pl.Float64).alias(column)
-
-
 class Check(NamedTuple):
     """What must not be in a column, as an expression that is true for a bad row."""
 
@@ -134,11 +125,10 @@ def _checks() -> Iterator[Check]:
         column = pl.col(name)
         yield Check(name, column.is_null(), "is not a number")
         yield Check(name, ~column.is_finite(), "is not finite")
-        yield (
-            Check(name, column < 0, "is negative")
-            if name == "volume"
-            else Check(name, column <= 0, "is not a price: must be more than 0")
-        )
+        if name == "volume":
+            yield Check(name, column < 0, "is negative")
+        else:
+            yield Check(name, column <= 0, "is not a price: must be more than 0")
     finite = pl.all_horizontal(pl.col(name).is_finite() for name in PRICES)
     above, below = pl.max_horizontal("open", "close"), pl.min_horizontal("open", "close")
     yield Check("high", finite & (pl.col("high") < above), "is below the bar's open or close")
@@ -149,11 +139,9 @@ def _problems(frame: pl.DataFrame, path: Path) -> list[str]:
     """A line for each kind of mistake: its first row, what stands there, and how many more there are."""
     checks = list(_checks())
     # the counts of all checks in one pass; rows are looked for only where there is something to find
-    counts = frame.select(
-        check.bad.sum().alias(str(index)) for index, check in enumerate(checks)
-    ).row(0)
+    bad = frame.select(check.bad.sum().alias(str(index)) for index, check in enumerate(checks))
     problems = []
-    for check, count in zip(checks, counts, strict=True):
+    for check, count in zip(checks, bad.row(0), strict=True):
         if count:
             row = frame.select(check.bad.fill_null(False).arg_max()).item()
             value = _written(frame, path, row, check.column)

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from proxima.core.errors import ProximaError
-from proxima.domains.trading.accounting import trade_factor
+from proxima.domains.trading.accounting import log_value, trade_factor
 from proxima.domains.trading.config import TradingEnvConfig
 from proxima.domains.trading.env import WEIGHT_STEPS
 
@@ -49,20 +49,14 @@ class Foresight(NamedTuple):
     log_value: float
 
 
-def perfect_foresight(
-    returns: ArrayLike, positions: tuple[float, ...], fee: float, borrow_rate: float
-) -> Floats:
-    """The best targets out of these positions for known returns, (T,)."""
-    return search(returns, positions, fee, borrow_rate).targets
-
-
 def foresight_targets(returns: ArrayLike, config: TradingEnvConfig) -> Floats:
     """The best targets that the settings allow for known returns, (T,)."""
-    if config.actions == "discrete":
-        return perfect_foresight(returns, config.positions, config.fee, config.borrow_rate)
-    low, high = min(config.positions), max(config.positions)
-    corners = sorted({low, high, *(kink for kink in (0.0, 1.0) if low < kink < high)})
-    return search(returns, tuple(corners), config.fee, config.borrow_rate, rebalance=True).targets
+    positions, rebalance = config.positions, config.actions == "continuous"
+    if rebalance:
+        low, high = min(positions), max(positions)
+        corners = {low, high, *(kink for kink in (0.0, 1.0) if low < kink < high)}
+        positions = tuple(sorted(corners))
+    return search(returns, positions, config.fee, config.borrow_rate, rebalance).targets
 
 
 def search(
@@ -96,7 +90,11 @@ def search(
         worth = holdings[CASH] + holdings[STOCK]
         if worth.min() <= 0:
             holdings[CASH, worth <= 0] = -np.inf
-            _refuse_ruin(worth, bar)
+            if worth.max() <= 0:
+                raise ProximaError(
+                    f"env.positions: with none of them does an account survive bar {bar} of the "
+                    "stretch; add 0"
+                )
         if bar % every == every - 1:
             scale += float(np.log(worth.max()))
             holdings[: STOCK + 1] /= worth.max()
@@ -144,28 +142,21 @@ def _exits(holdings: Floats, rules: _Rules) -> Floats:
     return bought
 
 
-def _refuse_ruin(worth: Floats, bar: int) -> None:
-    if worth.max() <= 0:
-        raise ProximaError(
-            f"env.positions: with none of them does an account survive bar {bar} of the stretch; add 0"
-        )
-
-
 def _prices_ahead(returns: Floats, weights: Floats, fee: float, borrow_rate: float) -> Floats:
     """Lowest and highest x ahead of the bars at which is pruned, as shares of the price, (P, 2, k).
 
     What is borrowed grows: for a short it is as if the price did, for borrowed cash as if it fell.
     """
-    log_price = np.concatenate([[0.0], np.cumsum(np.log1p(returns))])
+    log_price = log_value(np.log1p(returns))
     interest = np.log1p(borrow_rate) * np.arange(len(log_price))
     bars = np.arange(BARS_BETWEEN_PRUNING, len(log_price), BARS_BETWEEN_PRUNING)
-    found = np.empty((len(bars), 2, len(weights)))
+    ends = np.empty((len(bars), 2, len(weights)))
     for kind, weight in enumerate(weights):
         path = log_price + interest * (float(weight < 0) - float(weight > 1))
         backwards = path[::-1]
-        found[:, 0, kind] = np.minimum.accumulate(backwards)[::-1][bars] - path[bars]
-        found[:, 1, kind] = np.maximum.accumulate(backwards)[::-1][bars] - path[bars]
-    limits = np.exp(np.clip(found, -LARGEST_EXPONENT, LARGEST_EXPONENT))
+        ends[:, 0, kind] = np.minimum.accumulate(backwards)[::-1][bars] - path[bars]
+        ends[:, 1, kind] = np.maximum.accumulate(backwards)[::-1][bars] - path[bars]
+    limits = np.exp(np.clip(ends, -LARGEST_EXPONENT, LARGEST_EXPONENT))
     return limits * np.array([1 - fee, 1 / (1 - fee)])[:, None]
 
 
@@ -199,9 +190,9 @@ def _targets(origins: Integers, weights: Floats, target: int, entry: int) -> Flo
     targets = np.empty(len(origins))
     asked = 0.0
     for entry, target in reversed(segments):
-        again = asked == weights[target] != 0
+        weight = float(weights[target])
         # The same target again would be no trade; one step of weights nearer to 0 is one.
-        step = np.sign(weights[target]) / WEIGHT_STEPS
-        asked = float(weights[target] - step) if again else float(weights[target])
+        again = asked == weight != 0
+        asked = weight - np.sign(weight) / WEIGHT_STEPS if again else weight
         targets[entry:] = asked
     return targets

@@ -1,60 +1,266 @@
-"""What a report says about a trading run: the result beside the baselines, then the tear sheet."""
+"""What a report says about a trading run: the result beside baselines, then the tear sheet and tables."""
 
-from proxima.domains.trading.rollouts import EARNINGS, read_rollout
-from proxima.domains.trading.tear_sheet import (
-    Rollouts,
-    key_figures,
-    median_trial,
-    sentence,
-    tear_sheet,
-    trial_table,
-)
-from proxima.report import returns
-from proxima.report.html import Markup, alarm, section
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from proxima.domains.trading import plots
+from proxima.domains.trading.results import SplitReferences, TradingSummary
+from proxima.domains.trading.rollouts import REFERENCES, Rollouts, calendar, read_rollouts, times
+from proxima.report import html, returns
+from proxima.report.chosen import median_index
+from proxima.report.numbers import Write, figure, has_interval, interval, share, with_interval
 from proxima.report.page import Page, RunData
+from proxima.report.trials import MOST_ROWS, trials_table
+from proxima.run.results import Aggregate, Summary, TrialResult
 
-REFERENCES = ("buy_and_hold", "momentum", "model", "foresight")
+if TYPE_CHECKING:
+    import polars as pl
+
+# What metrics are called, and how their values are written.
+METRICS: dict[str, tuple[str, Write]] = {
+    "log_return": ("Log return", figure),
+    "total_return": ("Total return", share),
+    "cagr": ("Growth a year", share),
+    "sharpe": ("Sharpe ratio", figure),
+    "sortino": ("Sortino ratio", figure),
+    "calmar": ("Calmar ratio", figure),
+    "max_drawdown": ("Maximum drawdown", share),
+    "volatility": ("Volatility a year", share),
+    "var_5": ("Value at risk, 5 %, a bar", share),
+    "omega": ("Omega ratio", figure),
+    "profit_factor": ("Profit factor", figure),
+    "tail_ratio": ("Tail ratio", figure),
+    "psr": ("Probability of Sharpe > 0", share),
+    "hit_rate": ("Bars won while invested", share),
+    "trades": ("Trades", figure),
+    "holding_time": ("Bars held", figure),
+    "turnover": ("Turnover a bar", figure),
+    "exposure_long": ("Time long", share),
+    "exposure_short": ("Time short", share),
+    "exposure_flat": ("Time flat", share),
+}
+# Columns of the metric tables, in the order in which one asks: what else could I have done?
+COLUMNS = ("buy_and_hold", "momentum", "random", "model", "foresight")
+NAMES = {**REFERENCES, "random": "random trading"}
+LEAST_WINDOW = 20  # bars of a rolling ratio
+FULL_SHADE = 0.1  # return of a calendar's cell in full colour, unless larger ones are common
 
 
 def page(run: RunData) -> Page:
-    """The result beside the baselines, learning, the tear sheet of the median trial, every trial."""
+    """The result beside the baselines, learning, the tear sheet of the median trial, every trial.
+
+    The median trial is that of the median log return on the test split, of those with a rollout.
+    """
+    summary: Summary = run.summary
     rollouts = read_rollouts(run)
-    median = median_trial(run.summary, rollouts)
+    earned = [float(rollout["log_return"].sum()) for rollout in rollouts.trials.values()]
+    index = median_index(earned)
+    median = None if index is None else list(rollouts.trials)[index]
+    pictures = [] if median is None else _pictures(median, rollouts)
     return Page(
         about=returns.about(run),
-        result=sentence(run.summary),
+        result=_sentence(summary),
         alarms=[*_leaks(run), *returns.broken_trials(run)],
-        figures=key_figures(run.summary),
+        figures=_key_figures(summary.details),
         sections=[
             returns.learning_section(run, "Evaluated on the validation split."),
-            tear_sheet(run.summary, rollouts),
-            section("Trials", trial_table(run.summary, median)),
+            html.section(
+                "Test split",
+                *pictures,
+                html.tag("h3", "Metrics"),
+                _metric_table(summary, "test"),
+                html.fold("Validation split", _metric_table(summary, "validation")),
+                html.fold("Train split", _metric_table(summary, "train")),
+            ),
+            html.section("Trials", *_trials(summary, median)),
         ],
         commands=returns.commands(run),
         facts=returns.facts(run),
     )
 
 
-def read_rollouts(run: RunData) -> Rollouts:
-    """What was recorded on the test split, as far as the files exist."""
-    trials = range(len(run.summary["trials"]))
-    paths = {trial: run.trial(trial) / "rollouts" / "test.parquet" for trial in trials}
-    others = {name: run.directory / "rollouts" / f"{name}_test.parquet" for name in REFERENCES}
-    return Rollouts(
-        {trial: read_rollout(path) for trial, path in paths.items() if path.is_file()},
-        {name: read_rollout(path, EARNINGS) for name, path in others.items() if path.is_file()},
-        run.scenario["data"]["periods_per_year"],
-    )
-
-
-def _leaks(run: RunData) -> list[Markup]:
+def _leaks(run: RunData) -> list[html.Markup]:
     """Boxes about results that rest on knowing the future, or look as if they did."""
     boxes = []
     if run.scenario["data"]["leaky"]:
         lead = "This scenario shows what a leak looks like; nobody could trade like this:"
         items = ["some of its features are not known when it decides (data.leaky)"]
-        boxes.append(alarm("The agent sees the future", lead, items))
-    if run.summary["details"]["alarms"]:
+        boxes.append(html.alarm("The agent sees the future", lead, items))
+    if run.summary.details.alarms:
         lead = "Results like these come from leaks far more often than from skill:"
-        boxes.append(alarm("Too good to be true?", lead, run.summary["details"]["alarms"]))
+        boxes.append(html.alarm("Too good to be true?", lead, run.summary.details.alarms))
     return boxes
+
+
+def _sentence(summary: Summary) -> list[html.Content]:
+    """What the agent makes on the test split, and what anybody else would have made."""
+    details: TradingSummary = summary.details
+    earned, others = details.aggregate["test"]["log_return"], details.references.splits["test"]
+    over = f" {interval(earned)} ({_over_trials(summary)})" if has_interval(earned) else ""
+    beside = ", ".join(
+        f"{NAMES[name]} {figure(_earned(others, name))}"
+        for name in COLUMNS
+        if others[name] is not None
+    )
+    return [
+        "On the test split, which training never saw, the agent makes a log return after fees of ",
+        html.tag("strong", figure(earned.iqm)),
+        f"{over}; {beside}. {_verdict(earned, others)}",
+    ]
+
+
+def _verdict(earned: Aggregate, others: SplitReferences) -> str:
+    """Where the interval over trials lies next to the baselines."""
+    if earned.low is None or earned.high is None:
+        return "One trial says nothing about the next: run several for an interval."
+    sides: dict[str, list[str]] = {"above": [], "below": [], "not told apart from": []}
+    for name in ("buy_and_hold", "momentum", "random"):
+        value = _earned(others, name)
+        side = "above" if earned.low > value else "not told apart from"
+        sides["below" if earned.high < value else side].append(NAMES[name])
+    parts = [f"{side} {_listed(names)}" for side, names in sides.items() if names]
+    return f"The interval is {', '.join(parts)}."
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+
+
+def _earned(others: SplitReferences, name: str) -> float:
+    """The log return of a reference; of random trading the mean."""
+    value = others[name]["log_return"]
+    return value.mean if name == "random" else value
+
+
+def _over_trials(summary: Summary) -> str:
+    return f"interquartile mean and 95 % interval over {len(summary.trials)} trials"
+
+
+def _key_figures(details: TradingSummary) -> list[tuple[str, html.Content]]:
+    """The few numbers at the top, with their names."""
+    test = details.aggregate["test"]
+    chance = html.tag("small", f"trial {details.chosen_trial}: chance of skill")
+    return [
+        ("Log return", with_interval(test["log_return"])),
+        *_scores(details, "test"),
+        ("Sharpe ratio", with_interval(test["sharpe"])),
+        ("Maximum drawdown", with_interval(test["max_drawdown"], share)),
+        ("Deflated Sharpe ratio", html.join([share(details.deflated_sharpe), " ", chance])),
+    ]
+
+
+def _scores(details: TradingSummary, split: str) -> list[tuple[str, html.Content]]:
+    """The scores on a split with their names: an oracle that cannot be had, or earns nothing, gives none."""
+    scores = details.score[split]
+    return [
+        (f"Score, {NAMES[oracle]}", with_interval(score))
+        for oracle in ("model", "foresight")
+        if (score := scores[oracle]) is not None and score.iqm is not None
+    ]
+
+
+def _pictures(trial: int, rollouts: Rollouts) -> list[html.Content]:
+    """The pictures and the calendar of one trial, the value of all."""
+    rollout = rollouts.trials[trial]
+    bars, (first, last) = len(rollout), times(rollout)[[0, -1]].astype("M8[D]")
+    intro = (
+        f"{bars:,} bars from {first} to {last}. Shown in bold and below: trial {trial}, the one "
+        "with the median log return on this split."
+    )
+    value = html.picture(
+        partial(plots.equity_and_drawdown, rollouts, trial),
+        "Value of the portfolio over time against the references, and drawdowns",
+    )
+    window, sharpe = max(LEAST_WINDOW, bars // 10), []
+    if bars >= 2 * window:
+        draw = partial(plots.rolling_sharpe_plot, rollouts, window, trial)
+        sharpe = [html.picture(draw, "Rolling Sharpe ratio")]
+    draw = partial(plots.actions_over_price, rollout, f"Position over price, trial {trial}")
+    actions = html.picture(draw, "Held position over the price")
+    return [html.tag("p", intro), value, *sharpe, actions, *_calendar(rollout, trial)]
+
+
+def _calendar(rollout: "pl.DataFrame", trial: int) -> list[html.Content]:
+    """A table of a trial's returns by month, day or hour."""
+    by_time = calendar(times(rollout), rollout["log_return"])
+    finite = np.abs(by_time.values[np.isfinite(by_time.values)])
+    full = max(FULL_SHADE, float(np.percentile(finite, 90)) if len(finite) else 0.0)
+    rows: list[list[html.Content]] = []
+    for name, values, total in zip(by_time.rows, by_time.values, by_time.totals, strict=True):
+        cells = [
+            "" if np.isnan(cell) else html.shaded(_percent(cell), cell / full) for cell in values
+        ]
+        rows.append([name, *cells, _percent(total) if np.isfinite(total) else ""])
+    title = f"Returns by {by_time.unit} in percent, trial {trial}"
+    return [html.tag("h3", title), html.table(["", *by_time.columns, "Total"], rows, "calendar")]
+
+
+def _percent(value: float) -> str:
+    percent = 100 * value
+    if abs(percent) >= 100_000:
+        return figure(percent)
+    digits = 1 if abs(percent) < 100 else 0
+    return f"{round(percent, digits) + 0.0:,.{digits}f}".replace("-", "−")  # no −0.0
+
+
+def _metric_table(summary: Summary, split: str) -> html.Markup:
+    """The metrics of the agent and of each reference, with a note that says how to read them."""
+    details: TradingSummary = summary.details
+    agent, others = details.aggregate[split], details.references.splits[split]
+    names = [name for name in COLUMNS if others[name] is not None]
+    sheets: list[Mapping[str, float | None]] = [
+        {"log_return": _earned(others, name)} if name == "random" else others[name]
+        for name in names
+    ]
+    rows: list[list[html.Content]] = [
+        [title, with_interval(agent[metric], write), *(write(row.get(metric)) for row in sheets)]
+        for metric, (title, write) in METRICS.items()
+        if metric in agent
+    ]
+    rows += [[title, score] + [""] * len(names) for title, score in _scores(details, split)]
+    head = ["", "Agent", *(NAMES[name].capitalize() for name in names)]
+    chance = others.random["log_return"]
+    note = (
+        f"Agent: {_over_trials(summary) if len(summary.trials) > 1 else 'one trial'}. Random: mean of "
+        f"{chance.runs} runs, of which 95 % lie in {interval(chance)}. Score: 0 is random trading, 1 the "
+        "oracle."
+    )
+    return html.join([html.table(head, rows, "metrics"), html.tag("p.note", note)])
+
+
+def _trials(summary: Summary, median: int | None) -> list[html.Markup]:
+    """A table with a row for each trial, and how to read it."""
+    head = ["Trial", "Seed", "Log return, test", "Score", "Sharpe", "Drawdown"]
+    head += ["Log return, validation", "Log return, train", "Steps"]
+    chosen = summary.details.chosen_trial
+    mark = " (median)" if len(summary.trials) <= MOST_ROWS else ""  # a longer table names it itself
+    rows = [_trial_row(trial, mark if trial.trial == median else None) for trial in summary.trials]
+    earned = [trial.details.splits["test"].agent["log_return"] for trial in summary.trials]
+    note = (
+        "Intervals are over the bars of the test split: what another such stretch might give. Trial "
+        f"{chosen} is the best on the validation split, the one to choose without having seen the test."
+    )
+    whole = trials_table(head, rows, earned, {chosen: "best on validation"})
+    return [whole, html.tag("p.note", note)]
+
+
+def _trial_row(trial: TrialResult, mark: str | None) -> list[html.Content]:
+    """A trial's cells; one with a mark behind its number stands out."""
+    splits = trial.details.splits
+    agent = splits["test"].agent
+    ends = {"low": agent["log_return_low"], "high": agent["log_return_high"]}
+    number = str(trial.trial)
+    return [
+        number if mark is None else html.tag("span.chosen", number + mark),
+        str(trial.seed),
+        with_interval({"iqm": agent["log_return"], **ends}),
+        figure(splits["test"].score["foresight"]),
+        figure(agent["sharpe"]),
+        share(agent["max_drawdown"]),
+        figure(splits["validation"].agent["log_return"]),
+        figure(splits["train"].agent["log_return"]),
+        f"{trial.environment_steps:,}",
+    ]

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 Prices = NDArray[np.float64]
 Params = Mapping[str, Any]
+Closes = Callable[[int, Params, np.random.Generator], Prices]
 
 
 class Param(NamedTuple):
@@ -32,13 +33,51 @@ class Pattern(NamedTuple):
 
     description: str
     params: Mapping[str, Param]
-    closes: Callable[[int, Params, np.random.Generator], Prices]
+    closes: Closes
 
 
 POSITIVE, SHARE = Interval(gt=0), Interval(ge=0, lt=1)
 AT_LEAST_0 = Interval(ge=0)
+_VOLATILITY = Param(0.01, "Standard deviation of the noise in a bar's log return.", AT_LEAST_0)
+_YEAR = Param(252, "Bars in a year.", POSITIVE)
+PATTERNS: dict[str, Pattern] = {}
 
 
+def pattern(description: str, base: float = 100.0, **params: Param) -> Callable[[Closes], Closes]:
+    """Registers a pattern under its function's name, with its settings; every pattern has a base."""
+    relative = Param(base, "Price that everything is relative to.", POSITIVE)
+
+    def register(closes: Closes) -> Closes:
+        PATTERNS[closes.__name__] = Pattern(description, {"base": relative, **params}, closes)
+        return closes
+
+    return register
+
+
+def describe_patterns() -> list[dict[str, Any]]:
+    """Every pattern in plain data: name, description, and each setting's name, default and meaning."""
+    return [
+        {
+            "pattern": name,
+            "description": pattern.description,
+            "params": [
+                {"name": key, "default": param.default, "meaning": param.meaning}
+                for key, param in pattern.params.items()
+            ],
+        }
+        for name, pattern in PATTERNS.items()
+    ]
+
+
+@pattern(
+    "A sine about a straight line.",
+    base=50_000.0,
+    amplitude=Param(8_000.0, "How far the price swings to each side.", AT_LEAST_0),
+    period=Param(100.0, "Bars of a full swing.", POSITIVE),
+    slope=Param(0.0, "What the price gains a bar besides."),
+    phase=Param(0.0, "Where in its swing the sine is at bar 0, in radians."),
+    mean_close=Param(1, "Bars whose mean is the close.", Interval(ge=1)),
+)
 def sine_wave(rows: int, params: Params, random: np.random.Generator) -> Prices:
     """close_t = mean over the last `mean_close` bars of B + A sin(2πt/T + phase) + slope·t."""
     smooth = params["mean_close"]
@@ -48,6 +87,12 @@ def sine_wave(rows: int, params: Params, random: np.random.Generator) -> Prices:
     return np.lib.stride_tricks.sliding_window_view(price, smooth).mean(axis=1)
 
 
+@pattern(
+    "Exponential growth with a little noise about it.",
+    base=50_000.0,
+    drift=Param(0.0015, "Log growth a bar."),
+    noise=Param(0.0005, "Standard deviation of the noise, a share of the price.", SHARE),
+)
 def upward_drift(rows: int, params: Params, random: np.random.Generator) -> Prices:
     """close_t = B exp(µt)(1 + noise·z_t)."""
     t = np.arange(-1, rows, dtype=np.float64)
@@ -55,6 +100,11 @@ def upward_drift(rows: int, params: Params, random: np.random.Generator) -> Pric
     return params["base"] * np.exp(params["drift"] * t) * noise
 
 
+@pattern(
+    "The log price returns to its base: an AR(1) process.",
+    reversion=Param(0.1, "Share of the distance that a bar takes back.", Interval(gt=0, lt=2)),
+    volatility=_VOLATILITY,
+)
 def mean_reversion(rows: int, params: Params, random: np.random.Generator) -> Prices:
     """close_t = B exp(x_t), x' = (1 − a)x + σz, begun in its stationary distribution."""
     persistence = 1 - params["reversion"]
@@ -62,6 +112,12 @@ def mean_reversion(rows: int, params: Params, random: np.random.Generator) -> Pr
     return params["base"] * np.exp(x)
 
 
+@pattern(
+    "Log returns with a slowly changing, hidden drift: an AR(1) process.",
+    persistence=Param(0.98, "How much of the drift the next bar keeps.", Interval(gt=-1, lt=1)),
+    drift_volatility=Param(0.003, "Standard deviation of the drift.", AT_LEAST_0),
+    volatility=_VOLATILITY,
+)
 def trending(rows: int, params: Params, random: np.random.Generator) -> Prices:
     """r_t = µ_t + σz_t, µ' = φµ + noise, with stationary deviation `drift_volatility`."""
     persistence = params["persistence"]
@@ -70,12 +126,19 @@ def trending(rows: int, params: Params, random: np.random.Generator) -> Prices:
     return _path(params, drift + params["volatility"] * random.standard_normal(rows))
 
 
+@pattern("A martingale: nothing predicts it, so nothing can be earned.", volatility=_VOLATILITY)
 def random_walk(rows: int, params: Params, random: np.random.Generator) -> Prices:
     """r_t = σz_t − σ²/2: the price is a martingale, nothing predicts its direction."""
     sigma = params["volatility"]
     return _path(params, sigma * random.standard_normal(rows) - sigma**2 / 2)
 
 
+@pattern(
+    "Geometric Brownian motion.",
+    drift=Param(0.08, "Expected return a year."),
+    volatility=Param(0.2, "Standard deviation of a year's log return.", AT_LEAST_0),
+    periods_per_year=_YEAR,
+)
 def gbm(rows: int, params: Params, random: np.random.Generator) -> Prices:
     """r_t = (µ − σ²/2)dt + σ√dt z_t, µ and σ a year."""
     step, sigma = 1 / params["periods_per_year"], params["volatility"]
@@ -83,6 +146,12 @@ def gbm(rows: int, params: Params, random: np.random.Generator) -> Prices:
     return _path(params, drift + sigma * np.sqrt(step) * random.standard_normal(rows))
 
 
+@pattern(
+    "Log returns with a hidden drift that is up or down and seldom turns.",
+    drift=Param(0.002, "The drift's size.", AT_LEAST_0),
+    volatility=_VOLATILITY,
+    stay=Param(0.99, "Probability that the next bar's drift is the same.", Interval(ge=0, le=1)),
+)
 def regime_switching(rows: int, params: Params, random: np.random.Generator) -> Prices:
     """r_t = ±m + σz_t; the sign stays with probability `stay`."""
     turns = random.random(rows) >= params["stay"]
@@ -92,6 +161,12 @@ def regime_switching(rows: int, params: Params, random: np.random.Generator) -> 
     return _path(params, sign * params["drift"] + noise)
 
 
+@pattern(
+    "A martingale whose volatility clusters: GARCH(1, 1).",
+    omega=Param(2e-6, "Constant part of the variance.", POSITIVE),
+    alpha=Param(0.08, "Weight of the last squared shock.", SHARE),
+    beta=Param(0.9, "Weight of the last variance; alpha + beta < 1.", SHARE),
+)
 def garch(rows: int, params: Params, random: np.random.Generator) -> Prices:
     """r_t = σ_t z_t − σ_t²/2, σ'² = ω + (αz² + β)σ², begun at its mean ω/(1 − α − β)."""
     omega, alpha, beta = params["omega"], params["alpha"], params["beta"]
@@ -102,6 +177,13 @@ def garch(rows: int, params: Params, random: np.random.Generator) -> Prices:
     return _path(params, np.sqrt(variance) * z - variance / 2)
 
 
+@pattern(
+    "A martingale with jumps: Merton's model.",
+    volatility=_VOLATILITY,
+    jump_rate=Param(0.02, "Expected jumps a bar.", AT_LEAST_0),
+    jump_mean=Param(-0.02, "Mean of a jump's log return."),
+    jump_volatility=Param(0.03, "Standard deviation of a jump's log return.", AT_LEAST_0),
+)
 def jump_diffusion(rows: int, params: Params, random: np.random.Generator) -> Prices:
     """Merton: a random walk plus a Poisson number of normal jumps a bar, drift taken out."""
     sigma, rate = params["volatility"], params["jump_rate"]
@@ -113,6 +195,15 @@ def jump_diffusion(rows: int, params: Params, random: np.random.Generator) -> Pr
     return _path(params, sigma * random.standard_normal(rows) + jump - compensation)
 
 
+@pattern(
+    "A price with a volatility that is random itself: Heston's model.",
+    drift=Param(0.0, "Expected return a year."),
+    speed=Param(3.0, "How fast the variance returns to its mean, a year.", POSITIVE),
+    variance=Param(0.04, "Mean of the variance of a year's log return.", POSITIVE),
+    variance_volatility=Param(0.3, "Volatility of the variance.", AT_LEAST_0),
+    correlation=Param(-0.7, "Between shocks of price and variance.", Interval(ge=-1, le=1)),
+    periods_per_year=_YEAR,
+)
 def heston(rows: int, params: Params, random: np.random.Generator) -> Prices:
     """r_t = (µ − v/2)dt + √(v dt) z, v' = v + κ(θ − v)dt + ξ√(v dt) w, corr(z, w) = ρ.
 
@@ -132,6 +223,11 @@ def heston(rows: int, params: Params, random: np.random.Generator) -> Prices:
     return _path(params, (params["drift"] - variance / 2) * step + np.sqrt(variance * step) * z)
 
 
+@pattern(
+    "Blocks of another file's log returns in a random order.",
+    source=Param("", "OHLCV parquet or CSV whose returns are drawn."),
+    mean_block=Param(20.0, "Mean number of bars that stay together.", Interval(ge=1)),
+)
 def bootstrap(rows: int, params: Params, random: np.random.Generator) -> Prices:
     """Stationary bootstrap (Politis, Romano 1994) of a file's log returns.
 
@@ -144,9 +240,7 @@ def bootstrap(rows: int, params: Params, random: np.random.Generator) -> Prices:
     fresh[0] = True
     starts = random.integers(len(returns), size=rows)
     bar = np.arange(rows)
-    began = np.maximum.accumulate(
-        np.where(fresh, bar, 0)
-    )  # the bar at which each one's block began
+    began = np.maximum.accumulate(np.where(fresh, bar, 0))  # the bar at which its block began
     return _path(params, returns[(starts[began] + bar - began) % len(returns)])
 
 
@@ -162,132 +256,3 @@ def _autoregression(
     noise = shock * random.standard_normal(rows)
     noise[0] /= np.sqrt(1 - persistence**2)
     return np.array(list(accumulate(noise.tolist(), lambda x, e: persistence * x + e)))
-
-
-def _base(default: float) -> Param:
-    return Param(default, "Price that everything is relative to.", POSITIVE)
-
-
-_VOLATILITY = Param(0.01, "Standard deviation of the noise in a bar's log return.", AT_LEAST_0)
-_YEAR = Param(252, "Bars in a year.", POSITIVE)
-
-PATTERNS: dict[str, Pattern] = {
-    "sine_wave": Pattern(
-        "A sine about a straight line.",
-        {
-            "base": _base(50_000.0),
-            "amplitude": Param(8_000.0, "How far the price swings to each side.", AT_LEAST_0),
-            "period": Param(100.0, "Bars of a full swing.", POSITIVE),
-            "slope": Param(0.0, "What the price gains a bar besides."),
-            "phase": Param(0.0, "Where in its swing the sine is at bar 0, in radians."),
-            "mean_close": Param(1, "Bars whose mean is the close.", Interval(ge=1)),
-        },
-        sine_wave,
-    ),
-    "upward_drift": Pattern(
-        "Exponential growth with a little noise about it.",
-        {
-            "base": _base(50_000.0),
-            "drift": Param(0.0015, "Log growth a bar."),
-            "noise": Param(0.0005, "Standard deviation of the noise, a share of the price.", SHARE),
-        },
-        upward_drift,
-    ),
-    "mean_reversion": Pattern(
-        "The log price returns to its base: an AR(1) process.",
-        {
-            "base": _base(100.0),
-            "reversion": Param(
-                0.1, "Share of the distance that a bar takes back.", Interval(gt=0, lt=2)
-            ),
-            "volatility": _VOLATILITY,
-        },
-        mean_reversion,
-    ),
-    "trending": Pattern(
-        "Log returns with a slowly changing, hidden drift: an AR(1) process.",
-        {
-            "base": _base(100.0),
-            "persistence": Param(
-                0.98, "How much of the drift the next bar keeps.", Interval(gt=-1, lt=1)
-            ),
-            "drift_volatility": Param(0.003, "Standard deviation of the drift.", AT_LEAST_0),
-            "volatility": _VOLATILITY,
-        },
-        trending,
-    ),
-    "random_walk": Pattern(
-        "A martingale: nothing predicts it, so nothing can be earned.",
-        {"base": _base(100.0), "volatility": _VOLATILITY},
-        random_walk,
-    ),
-    "gbm": Pattern(
-        "Geometric Brownian motion.",
-        {
-            "base": _base(100.0),
-            "drift": Param(0.08, "Expected return a year."),
-            "volatility": Param(0.2, "Standard deviation of a year's log return.", AT_LEAST_0),
-            "periods_per_year": _YEAR,
-        },
-        gbm,
-    ),
-    "regime_switching": Pattern(
-        "Log returns with a hidden drift that is up or down and seldom turns.",
-        {
-            "base": _base(100.0),
-            "drift": Param(0.002, "The drift's size.", AT_LEAST_0),
-            "volatility": _VOLATILITY,
-            "stay": Param(
-                0.99, "Probability that the next bar's drift is the same.", Interval(ge=0, le=1)
-            ),
-        },
-        regime_switching,
-    ),
-    "garch": Pattern(
-        "A martingale whose volatility clusters: GARCH(1, 1).",
-        {
-            "base": _base(100.0),
-            "omega": Param(2e-6, "Constant part of the variance.", POSITIVE),
-            "alpha": Param(0.08, "Weight of the last squared shock.", SHARE),
-            "beta": Param(0.9, "Weight of the last variance; alpha + beta < 1.", SHARE),
-        },
-        garch,
-    ),
-    "jump_diffusion": Pattern(
-        "A martingale with jumps: Merton's model.",
-        {
-            "base": _base(100.0),
-            "volatility": _VOLATILITY,
-            "jump_rate": Param(0.02, "Expected jumps a bar.", AT_LEAST_0),
-            "jump_mean": Param(-0.02, "Mean of a jump's log return."),
-            "jump_volatility": Param(
-                0.03, "Standard deviation of a jump's log return.", AT_LEAST_0
-            ),
-        },
-        jump_diffusion,
-    ),
-    "heston": Pattern(
-        "A price with a volatility that is random itself: Heston's model.",
-        {
-            "base": _base(100.0),
-            "drift": Param(0.0, "Expected return a year."),
-            "speed": Param(3.0, "How fast the variance returns to its mean, a year.", POSITIVE),
-            "variance": Param(0.04, "Mean of the variance of a year's log return.", POSITIVE),
-            "variance_volatility": Param(0.3, "Volatility of the variance.", AT_LEAST_0),
-            "correlation": Param(
-                -0.7, "Between shocks of price and variance.", Interval(ge=-1, le=1)
-            ),
-            "periods_per_year": _YEAR,
-        },
-        heston,
-    ),
-    "bootstrap": Pattern(
-        "Blocks of another file's log returns in a random order.",
-        {
-            "base": _base(100.0),
-            "source": Param("", "OHLCV parquet or CSV whose returns are drawn."),
-            "mean_block": Param(20.0, "Mean number of bars that stay together.", Interval(ge=1)),
-        },
-        bootstrap,
-    ),
-}

@@ -1,28 +1,47 @@
 """A first look at data: what is there, what is missing, how it is split, what an agent will see."""
 
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from proxima.core.errors import ProximaError
 from proxima.domains.trading.config import DataConfig
-from proxima.domains.trading.data import Source, prepare
+from proxima.domains.trading.data import Source, prepare, read_source
 from proxima.domains.trading.market import SPLITS, Prepared
+from proxima.domains.trading.plots import price_plot
+from proxima.domains.trading.scenario import TradingScenario
+from proxima.scenario import load
 
 GAP = 1.5  # times the usual distance of two bars
 
 
-class Peek(NamedTuple):
-    """A summary in plain data, and the prices it is about."""
+def peek_at(reference: str, plot: Path) -> dict[str, Any]:
+    """A summary of a data file's or a scenario's data, whose prices are drawn."""
+    if reference.lower().endswith((".parquet", ".csv")):
+        config, name = DataConfig(path=reference), Path(reference).stem
+    else:
+        scenario = load(reference)
+        if not isinstance(scenario, TradingScenario):
+            raise ProximaError(
+                f"{scenario.name}: is not about trading; name a trading scenario "
+                "(proxima scenarios lists all) or a .parquet or .csv file"
+            )
+        config, name = scenario.data, scenario.name
+    source = read_source(config, name)
+    summary = peek(source, config)
+    time, close = source.frame["time"].to_numpy(), source.frame["close"].to_numpy()
+    splits = {split["split"]: (split["first"], split["last"]) for split in summary["splits"]}
+    try:
+        price_plot(plot, time, close, splits, f"{name}: {len(close):,} bars")
+    except OSError as failure:
+        raise ProximaError(f"--plot {plot}: cannot write there ({failure.strerror})") from failure
+    return summary
 
-    summary: dict[str, Any]
-    time: NDArray[np.datetime64]
-    close: NDArray[np.float64]
 
-
-def peek(source: Source, config: DataConfig) -> Peek:
-    """What is in a source; where it cannot be prepared as configured, `problem` says why."""
+def peek(source: Source, config: DataConfig) -> dict[str, Any]:
+    """What is in a source, as JSON; where it cannot be prepared as configured, `problem` says why."""
     time, close = source.frame["time"].to_numpy(), source.frame["close"].to_numpy()
     summary: dict[str, Any] = {
         "source": str(source.path),
@@ -42,7 +61,7 @@ def peek(source: Source, config: DataConfig) -> Peek:
         summary |= {"splits": _splits(prepared), "features": _features(prepared)}
     except ProximaError as failure:
         summary["problem"] = str(failure)
-    return Peek(summary, time, close)
+    return summary
 
 
 def _spacing(time: NDArray[np.datetime64]) -> dict[str, Any]:
@@ -61,18 +80,17 @@ def _spacing(time: NDArray[np.datetime64]) -> dict[str, Any]:
 
 
 def _splits(prepared: Prepared) -> list[dict[str, Any]]:
+    markets = [(name, prepared.split(name)) for name in SPLITS]
     return [
         {
             "split": name,
-            "rows": len(prepared.split(name).close),
+            "rows": len(market.close),
             "first_row": prepared.bounds[name][0],
-            "first": str(prepared.split(name).time[0]),
-            "last": str(prepared.split(name).time[-1]),
-            "log_return": float(
-                np.log(prepared.split(name).close[-1] / prepared.split(name).close[0])
-            ),
+            "first": str(market.time[0]),
+            "last": str(market.time[-1]),
+            "log_return": float(np.log(market.close[-1] / market.close[0])),
         }
-        for name in SPLITS
+        for name, market in markets
     ]
 
 
@@ -81,8 +99,7 @@ def _features(prepared: Prepared) -> list[dict[str, Any]]:
     return [
         {
             "feature": name,
-            "mean": prepared.scalers[index].mean,
-            "std": prepared.scalers[index].std,
+            **prepared.scalers[index]._asdict(),
             **{split: _spread(prepared.split(split).features[:, index]) for split in SPLITS},
         }
         for index, name in enumerate(prepared.feature_names)

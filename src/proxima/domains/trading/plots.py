@@ -1,7 +1,6 @@
-"""Pictures of rollouts over prices: what was held, what it made of the money, how steadily.
+"""Pictures of prices, and of rollouts over them: what was held, what it made of the money, how steadily.
 
-Every function takes rollout frames (see rollouts.py) and returns a figure for `style.save` or
-`style.png`. All have a bounded number of points, however many bars there are.
+Functions that take rollout frames (see rollouts.py) return a figure for `style.save` or `style.png`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,208 +8,215 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from proxima.domains.trading.bars import (
-    bar_edges,
-    draw_line,
-    draw_price,
-    draw_rewards,
-    draw_weight,
-    time_axis,
-)
-from proxima.domains.trading.panels import FOOT, GAP, Key, frame_panels, new_panels
-from proxima.domains.trading.rollouts import (
-    Floats,
-    column,
-    drawdown,
-    log_value,
-    rolling_sharpe,
-)
-from proxima.domains.trading.scales import shares_scale
-from proxima.report.style import (
-    BLUE,
-    GREEN,
-    GREY,
-    INK,
-    LEFT,
-    ORANGE,
-    PURPLE,
-    VERMILLION,
-    WIDTH,
-    save,
-    scale,
-    span,
-    write,
-)
+from proxima.domains.trading import panels
+from proxima.domains.trading.accounting import log_value
+from proxima.domains.trading.metrics import drawdowns
+from proxima.domains.trading.rollouts import REFERENCES, Floats, Rollouts, rolling_sharpe
+from proxima.report import style
 
 if TYPE_CHECKING:
     import polars as pl
 
-# How references are called and drawn, in the order in which they are named.
-REFERENCES = {
-    "buy_and_hold": Key("buy and hold", INK, style=(0, (6, 1.5))),
-    "momentum": Key("momentum", ORANGE, style=(0, (3, 1.2))),
-    "model": Key("model-optimal", PURPLE, style=(0, (6, 1.5, 1.2, 1.5))),
-    "foresight": Key("perfect foresight", GREEN, style=(0, (1.2, 1.2))),
-    "random": Key("random", GREY),
+KEYS = {
+    "buy_and_hold": panels.Key(REFERENCES["buy_and_hold"], style.INK, style=(0, (6, 1.5))),
+    "momentum": panels.Key(REFERENCES["momentum"], style.ORANGE, style=(0, (3, 1.2))),
+    "model": panels.Key(REFERENCES["model"], style.PURPLE, style=(0, (6, 1.5, 1.2, 1.5))),
+    "foresight": panels.Key(REFERENCES["foresight"], style.GREEN, style=(0, (1.2, 1.2))),
 }
+SPLIT_COLOURS = {"train": style.BLUE, "validation": style.ORANGE, "test": style.VERMILLION}
 MOST_BARS = 300  # from which on a stretch of the bars is also shown larger
 ZOOM_BARS = 150
 MOST_LINES = 20  # trials whose lines are drawn one by one
 MOST_SHADED = 400  # points along the edge of a shade
 MOST_MARKS = 60  # trades that can be marked one by one
-LOGARITHMIC = 4.0  # highest over lowest value from which on equal steps are equal shares
+# Highest over lowest value, and price, from which on equal steps are equal shares.
+LOGARITHMIC, LOGARITHMIC_PRICE = 4.0, 20.0
+MOST_PRICES = 12_000  # of a line of closes: it may swing many times within a dot's width
 DWARFED = 2.5  # times the other lines' range beyond which perfect foresight leaves the picture
 
 
 def draw(make: Callable[..., Any], path: Path, *frames: "pl.DataFrame") -> None:
     """Write the figure that one of these functions makes of rollout frames."""
-    save(make(*frames), path)
+    style.save(make(*frames), path)
+
+
+def price_plot(
+    path: str | Path,
+    time: NDArray[np.datetime64],
+    close: Floats,
+    splits: Mapping[str, tuple[Any, Any]],
+    title: str = "Prices",
+) -> None:
+    """Draw the closes, and shade each split from its first to its last time."""
+    figure = style.new_figure(style.ABOVE + 3.2 + style.BELOW + 0.15)
+    axes = style.single_axes(figure, style.BELOW + 0.15)
+    shown = panels.thinned(close, MOST_PRICES)
+    shares = close.max() / close.min() > LOGARITHMIC_PRICE
+    up = np.log10(close[shown]) if shares else close[shown]
+    axes.plot(panels.seconds(time[shown]), up, color=style.INK, linewidth=0.9)
+    low, high = style.span(up)
+    room = 0.08 * (high - low)  # for the splits' names
+    for name, ends in splits.items():
+        first, last = panels.seconds(np.array(ends, dtype="datetime64[us]"))
+        axes.axvspan(first, last, color=SPLIT_COLOURS[name], alpha=0.13, linewidth=0, zorder=0.5)
+        middle = ((first + last) / 2, high + room / 2)
+        axes.text(*middle, name, color=style.INK, fontsize=9, ha="center", va="center")
+    y = panels.shares_scale(low, high + room) if shares else style.scale(low, high + room, most=8)
+    style.frame(axes, title, "", "close", x=panels.time_scale(time[0], time[-1], most=7.0), y=y)
+    if splits:
+        style.caption(figure, "Rows between two shaded stretches belong to neither.")
+    style.save(figure, path)
 
 
 def actions_over_price(
-    frame: "pl.DataFrame", title: str = "Position over price", width: float = WIDTH
+    rollout: "pl.DataFrame", title: str = "Position over price", width: float = style.WIDTH
 ) -> Any:
     """Draw prices with what was held behind them, the weight below, and of many bars some larger."""
-    zoomed = len(frame) > MOST_BARS
-    stretch = _middle(frame, ZOOM_BARS if width >= WIDTH else ZOOM_BARS // 2)
-    marks = _marks_fit(stretch if zoomed else frame, width)
+    zoomed = len(rollout) > MOST_BARS
+    bars = ZOOM_BARS if width >= style.WIDTH else ZOOM_BARS // 2
+    stretch = rollout.slice((len(rollout) - bars) // 2, bars) if zoomed else rollout
+    trades = np.count_nonzero(np.diff(stretch["target"]))
+    marks = bool(trades <= MOST_MARKS * width / style.WIDTH)
     keys = [
-        Key("price at fill", INK),
-        Key("long", BLUE, "area"),
-        Key("short", VERMILLION, "area"),
-        *([Key("buy", BLUE, "mark", "^"), Key("sell", VERMILLION, "mark", "v")] if marks else []),
+        panels.Key("price at fill", style.INK),
+        panels.Key("long", style.BLUE, "area"),
+        panels.Key("short", style.VERMILLION, "area"),
+        *(
+            [
+                panels.Key("buy", style.BLUE, "mark", "^"),
+                panels.Key("sell", style.VERMILLION, "mark", "v"),
+            ]
+            if marks
+            else []
+        ),
     ]
-    heights, gaps = ([2.1, 0.8, 2.1], [GAP, 0.65]) if zoomed else ([2.3, 0.9], [GAP])
-    figure, panels = new_panels(title, keys, heights, width, gaps)
-    y = draw_price(panels[0], frame, marks and not zoomed, before=0.0)
-    weights = draw_weight(panels[1], frame, BLUE)
-    frame_panels(panels[:2], ["price", "weight"], time_axis(frame, width), [y, weights])
+    heights, gaps = ([2.1, 0.8, 2.1], [panels.GAP, 0.65]) if zoomed else ([2.3, 0.9], [panels.GAP])
+    figure, axes = panels.new(title, keys, heights, width, gaps)
+    y = panels.draw_price(axes[0], rollout, marks and not zoomed, before=0.0)
+    weights = panels.draw_weight(axes[1], rollout, style.BLUE)
+    panels.frame(axes[:2], ["price", "weight"], panels.time_axis(rollout, width), [y, weights])
     if zoomed:
-        y = draw_price(panels[2], stretch, marks, before=column(stretch, "target")[0])
-        frame_panels(panels[2:], ["price"], time_axis(stretch, width), [y])
+        y = panels.draw_price(axes[2], stretch, marks, before=stretch["target"][0])
+        panels.frame(axes[2:], ["price"], panels.time_axis(stretch, width), [y])
         heading = f"The {len(stretch)} bars in the middle"
-        write(figure, LEFT, FOOT + heights[2] + 0.08, heading, 10)
+        style.write(figure, style.LEFT, panels.FOOT + heights[2] + 0.08, heading, 10)
     return figure
 
 
-def equity_and_drawdown(
-    trials: Mapping[int, "pl.DataFrame"],
-    references: Mapping[str, "pl.DataFrame"],
-    bold: int,
-    title: str = "Value and drawdown",
-    width: float = WIDTH,
-) -> Any:
+def equity_and_drawdown(rollouts: Rollouts, bold: int, width: float = style.WIDTH) -> Any:
     """Draw what became of 1: every trial thin, one bold, the references dashed; drawdowns below.
 
     Logarithmic once the highest value is some times the lowest. Perfect foresight leaves the picture
     at the top where keeping it in would press the other lines flat.
     """
-    values = {name: log_value(column(frame, "log_return")) for name, frame in references.items()}
-    agents = {trial: log_value(column(frame, "log_return")) for trial, frame in trials.items()}
-    low, high, leaves = _range([*agents.values()], values)
+
+    references = {
+        name: log_value(frame["log_return"]) for name, frame in rollouts.references.items()
+    }
+    agents = {trial: log_value(frame["log_return"]) for trial, frame in rollouts.trials.items()}
+    low, high, leaves = _range([*agents.values()], references)
     shares = np.exp(high - low) > LOGARITHMIC
-    keys = _trial_keys(f"trial {bold} {_times(agents[bold][-1])}", len(trials))
-    for name in values:
+    keys = _trial_keys(f"trial {bold} {_times(agents[bold][-1])}", len(agents))
+    for name, value in references.items():
         note = " (off the scale)" if leaves and name == "foresight" else ""
-        ending = f"{REFERENCES[name].name} {_times(values[name][-1])}{note}"
-        keys.append(REFERENCES[name]._replace(name=ending))
-    figure, (top, bottom) = new_panels(title, keys, [2.6, 1.1], width)
+        keys.append(KEYS[name]._replace(name=f"{KEYS[name].name} {_times(value[-1])}{note}"))
+    figure, (top, bottom) = panels.new("Value and drawdown", keys, [2.6, 1.1], width)
 
     def up(value: Floats) -> Floats:
         with np.errstate(over="ignore"):  # of foresight that leaves the picture
             return value / np.log(10) if shares else np.exp(value)
 
-    across = bar_edges(_longest(trials))
-    for name, value in values.items():
-        draw_line(top, across, up(value), REFERENCES[name])
+    longest = max(rollouts.trials.values(), key=len)
+    across = panels.bar_edges(longest)
+    for name, value in references.items():
+        panels.draw_line(top, across, up(value), KEYS[name])
     _draw_trials(top, across, {trial: up(value) for trial, value in agents.items()}, bold)
-    if "buy_and_hold" in values:
-        draw_line(
-            bottom, across, 100 * drawdown(values["buy_and_hold"]), REFERENCES["buy_and_hold"]
-        )
-    falls = {trial: 100 * drawdown(value) for trial, value in agents.items()}
+    if "buy_and_hold" in references:
+        fall = 100 * drawdowns(references["buy_and_hold"])
+        panels.draw_line(bottom, across, fall, KEYS["buy_and_hold"])
+    falls = {trial: 100 * drawdowns(value) for trial, value in agents.items()}
     _draw_trials(bottom, across, falls, bold)
     floor, ceiling = up(np.array([low, high])).tolist()
-    y = shares_scale(floor, ceiling) if shares else scale(floor, ceiling, most=7)
+    y = panels.shares_scale(floor, ceiling) if shares else style.scale(floor, ceiling, most=7)
     y = y._replace(names=["×" + name for name in y.names])
-    depth = scale(min(bottom.get_ylim()[0], -1.0), 0.0, most=3.5)
-    labels = ["value", "drawdown, %"]
-    frame_panels([top, bottom], labels, time_axis(_longest(trials), width), [y, depth])
+    depth = style.scale(min(bottom.get_ylim()[0], -1.0), 0.0, most=3.5)
+    panels.frame(
+        [top, bottom], ["value", "drawdown, %"], panels.time_axis(longest, width), [y, depth]
+    )
     return figure
 
 
 def rolling_sharpe_plot(
-    trials: Mapping[int, "pl.DataFrame"],
-    references: Mapping[str, "pl.DataFrame"],
-    periods_per_year: float,
-    window: int,
-    bold: int,
-    title: str = "",
-    width: float = WIDTH,
+    rollouts: Rollouts, window: int, bold: int, width: float = style.WIDTH
 ) -> Any:
     """Draw the annualised Sharpe ratio of the last `window` bars: trials, buy and hold, momentum."""
-    shown = {name: references[name] for name in ("buy_and_hold", "momentum") if name in references}
-    keys = _trial_keys(f"trial {bold}", len(trials))
-    keys += [REFERENCES[name] for name in shown]
-    title = title or f"Sharpe ratio over {window} bars"
-    figure, (panel,) = new_panels(title, keys, [1.8], width)
+    shown = [name for name in ("buy_and_hold", "momentum") if name in rollouts.references]
 
-    def sharpe(frame: "pl.DataFrame") -> Floats:
-        return rolling_sharpe(column(frame, "log_return"), window, periods_per_year)
+    def sharpe(rollout: "pl.DataFrame") -> Floats:
+        return rolling_sharpe(rollout["log_return"], window, rollouts.periods_per_year)
 
-    across = bar_edges(_longest(trials))[1:]
-    panel.axhline(0, color=GREY, linewidth=0.8)
-    for name, frame in shown.items():
-        draw_line(panel, across, sharpe(frame), REFERENCES[name])
-    _draw_trials(panel, across, {trial: sharpe(frame) for trial, frame in trials.items()}, bold)
+    keys = _trial_keys(f"trial {bold}", len(rollouts.trials)) + [KEYS[name] for name in shown]
+    figure, (panel,) = panels.new(f"Sharpe ratio over {window} bars", keys, [1.8], width)
+    longest = max(rollouts.trials.values(), key=len)
+    across = panels.bar_edges(longest)[1:]
+    panel.axhline(0, color=style.GREY, linewidth=0.8)
+    for name in shown:
+        panels.draw_line(panel, across, sharpe(rollouts.references[name]), KEYS[name])
+    agents = {trial: sharpe(rollout) for trial, rollout in rollouts.trials.items()}
+    _draw_trials(panel, across, agents, bold)
     low, high = panel.get_ylim()
-    y = scale(low, high, most=5)
-    frame_panels([panel], ["annualised"], time_axis(_longest(trials), width), [y])
+    y = style.scale(low, high, most=5)
+    panels.frame([panel], ["annualised"], panels.time_axis(longest, width), [y])
     return figure
 
 
 def reward_plot(
-    deterministic: "pl.DataFrame",
-    random: "pl.DataFrame",
-    title: str = "Log return of every bar",
-    width: float = WIDTH,
+    deterministic: "pl.DataFrame", random: "pl.DataFrame", width: float = style.WIDTH
 ) -> Any:
     """Draw what each bar earned under the trained and under a random policy, one above the other."""
-    keys = [_described("deterministic", BLUE, deterministic), _described("random", GREY, random)]
-    figure, panels = new_panels(title, keys, [1.3, 1.3], width)
-    rewards = [column(frame, "log_return") for frame in (deterministic, random)]
-    y = scale(*span(np.concatenate(rewards)), most=4)
-    for panel, reward, key in zip(panels, rewards, keys, strict=True):
-        draw_rewards(panel, bar_edges(deterministic)[:-1], reward, key.colour)
-    frame_panels(panels, ["deterministic", "random"], time_axis(deterministic, width), [y, y])
+    rewards = [rollout["log_return"].to_numpy() for rollout in (deterministic, random)]
+    keys = _pair_keys(*rewards)
+    figure, axes = panels.new("Log return of every bar", keys, [1.3, 1.3], width)
+    y = style.scale(*style.span(np.concatenate(rewards)), most=4)
+    for panel, reward, key in zip(axes, rewards, keys, strict=True):
+        panels.draw_rewards(panel, panels.bar_edges(deterministic), reward, key.colour)
+    panels.frame(axes, ["deterministic", "random"], panels.time_axis(deterministic, width), [y, y])
     return figure
 
 
 def compare_rollouts(
-    deterministic: "pl.DataFrame",
-    random: "pl.DataFrame",
-    title: str = "Deterministic against random rollout",
-    width: float = WIDTH,
+    deterministic: "pl.DataFrame", random: "pl.DataFrame", width: float = style.WIDTH
 ) -> Any:
     """Draw rewards, their sums and the weights held of two rollouts over the same bars."""
-    keys = [_described("deterministic", BLUE, deterministic), _described("random", GREY, random)]
-    figure, panels = new_panels(title, keys, [1.1, 1.5, 0.7, 0.7], width)
-    across = bar_edges(deterministic)
-    pair = list(zip((deterministic, random), keys, strict=True))
-    for frame, key in reversed(pair):  # the trained one in front
-        draw_rewards(panels[0], across[:-1], column(frame, "log_return"), key.colour)
-        draw_line(panels[1], across, log_value(column(frame, "log_return")), key)
+    rewards = [rollout["log_return"].to_numpy() for rollout in (deterministic, random)]
+    keys = _pair_keys(*rewards)
+    title = "Deterministic against random rollout"
+    figure, axes = panels.new(title, keys, [1.1, 1.5, 0.7, 0.7], width)
+    across = panels.bar_edges(deterministic)
+    for reward, key in reversed(list(zip(rewards, keys, strict=True))):  # the trained one in front
+        panels.draw_rewards(axes[0], across, reward, key.colour)
+        panels.draw_line(axes[1], across, log_value(reward), key)
     weights = [
-        draw_weight(panel, frame, key.colour)
-        for panel, (frame, key) in zip(panels[2:], pair, strict=True)
+        panels.draw_weight(panel, rollout, key.colour)
+        for panel, rollout, key in zip(axes[2:], (deterministic, random), keys, strict=True)
     ]
-    low, high = panels[1].get_ylim()
-    sums = scale(low, high, most=5)
-    rewards = scale(*span(_both(deterministic, random, "log_return")), most=4)
+    per_bar = style.scale(*style.span(np.concatenate(rewards)), most=4)
+    low, high = axes[1].get_ylim()
+    sums = style.scale(low, high, most=5)
     labels = ["per bar", "log return, sum", "weight", "weight"]
-    frame_panels(panels, labels, time_axis(deterministic, width), [rewards, sums, *weights])
+    panels.frame(axes, labels, panels.time_axis(deterministic, width), [per_bar, sums, *weights])
     return figure
+
+
+def _pair_keys(deterministic: Floats, random: Floats) -> list[panels.Key]:
+    """What the trained and the random policy are called, with the sums of their log returns."""
+    policies = (("deterministic", style.BLUE, deterministic), ("random", style.GREY, random))
+    return [
+        panels.Key(f"{name}: sum {rewards.sum():+.3g}".replace("-", "−"), colour)
+        for name, colour, rewards in policies
+    ]
 
 
 def _draw_trials(panel: Any, across: Floats, lines: Mapping[int, Floats], bold: int) -> None:
@@ -220,8 +226,10 @@ def _draw_trials(panel: Any, across: Floats, lines: Mapping[int, Floats], bold: 
     else:
         for trial, line in lines.items():
             if trial != bold:
-                draw_line(panel, across, line, Key("", BLUE, thick=0.7), alpha=0.55)
-    draw_line(panel, across, lines[bold], Key("", BLUE, thick=2.0))
+                panels.draw_line(
+                    panel, across, line, panels.Key("", style.BLUE, thick=0.7), alpha=0.55
+                )
+    panels.draw_line(panel, across, lines[bold], panels.Key("", style.BLUE, thick=2.0))
 
 
 def _draw_spread(panel: Any, across: Floats, lines: Sequence[Floats]) -> None:
@@ -233,39 +241,26 @@ def _draw_spread(panel: Any, across: Floats, lines: Sequence[Floats]) -> None:
     shown = np.unique(np.linspace(0, values.shape[1] - 1, MOST_SHADED).astype(int))
     low, first, third, high = np.nanpercentile(values[:, shown], (5, 25, 75, 95), axis=0)
     for ends, alpha in (((low, high), 0.13), ((first, third), 0.22)):
-        panel.fill_between(across[shown], *ends, color=BLUE, alpha=alpha, linewidth=0)
+        panel.fill_between(across[shown], *ends, color=style.BLUE, alpha=alpha, linewidth=0)
 
 
-def _trial_keys(name: str, trials: int) -> list[Key]:
+def _trial_keys(name: str, trials: int) -> list[panels.Key]:
     """What the bold trial and the others are called."""
-    keys = [Key(name, BLUE, thick=2.2)]
+    keys = [panels.Key(name, style.BLUE, thick=2.2)]
     if trials > MOST_LINES:
-        return [*keys, Key("90 % and half of the trials", BLUE, "area")]
-    return [*keys, Key("other trials", BLUE, thick=0.7)] if trials > 1 else keys
-
-
-def _longest(trials: Mapping[int, "pl.DataFrame"]) -> "pl.DataFrame":
-    return max(trials.values(), key=len)
+        return [*keys, panels.Key("90 % and half of the trials", style.BLUE, "area")]
+    return [*keys, panels.Key("other trials", style.BLUE, thick=0.7)] if trials > 1 else keys
 
 
 def _range(agents: Sequence[Floats], references: Mapping[str, Floats]) -> tuple[float, float, bool]:
     """The least and greatest log value to show, and whether perfect foresight leaves the picture."""
     lines = [*agents, *(value for name, value in references.items() if name != "foresight")]
-    low, high = span(np.concatenate(lines))
+    low, high = style.span(np.concatenate(lines))
     best = references.get("foresight", np.zeros(1)).max()
     if best <= high:
         return low, high, False
     leaves = bool(best - low > DWARFED * (high - low))
-    return low, high + 0.25 * (high - low) if leaves else span([low, best])[1], leaves
-
-
-def _described(name: str, colour: str, frame: "pl.DataFrame") -> Key:
-    total = column(frame, "log_return").sum()
-    return Key(f"{name}: sum {total:+.3g}".replace("-", "−"), colour)
-
-
-def _both(first: "pl.DataFrame", second: "pl.DataFrame", name: str) -> Floats:
-    return np.concatenate([column(first, name), column(second, name)])
+    return low, high + 0.25 * (high - low) if leaves else style.span([low, best])[1], leaves
 
 
 def _times(log_value: float) -> str:
@@ -275,12 +270,3 @@ def _times(log_value: float) -> str:
         return f"×{float(f'{10**power:.3g}'):,g}"
     whole = int(np.floor(power))
     return f"×{10 ** (power - whole):.1f}e{whole}".replace("-", "−")
-
-
-def _middle(frame: "pl.DataFrame", bars: int) -> "pl.DataFrame":
-    return frame.slice(max(0, (len(frame) - bars) // 2), bars)
-
-
-def _marks_fit(frame: "pl.DataFrame", width: float) -> bool:
-    trades = np.count_nonzero(np.diff(column(frame, "target")))
-    return bool(trades <= MOST_MARKS * width / WIDTH)

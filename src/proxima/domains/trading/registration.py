@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # importlib.abc takes longer to import than all else that `import proxima` does
     from collections.abc import Sequence
-    from importlib.abc import Loader
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
@@ -46,19 +45,11 @@ class _Registrar:
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Registering(spec.loader)  # type: ignore[assignment]
+            execute = spec.loader.exec_module
+
+            def execute_and_register(module: "ModuleType") -> None:
+                execute(module)
+                _register()
+
+            spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
         return spec
-
-
-class _Registering:
-    """Gymnasium's own loader, and the registration after it."""
-
-    def __init__(self, loader: "Loader"):
-        self._loader = loader
-
-    def create_module(self, spec: "ModuleSpec") -> "ModuleType | None":
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: "ModuleType") -> None:
-        self._loader.exec_module(module)
-        _register()

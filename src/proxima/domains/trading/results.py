@@ -16,8 +16,7 @@ class SplitResult:
     """A trial's greedy run over one split."""
 
     agent: Metrics
-    score: Metrics
-    """By oracle: 0 is chance, 1 the oracle; null where it earned nothing."""
+    score: Metrics  # by oracle: 0 is chance, 1 the oracle; null where it earned nothing
     too_good: tuple[str, ...]
 
     __getitem__ = by_name
@@ -55,8 +54,7 @@ class SplitReferences:
     momentum: Metrics | None
     foresight: Metrics | None
     model: Metrics | None
-    random: Mapping[str, Chance]
-    """Its log_return."""
+    random: Mapping[str, Chance]  # its log_return
 
     __getitem__ = by_name
 
@@ -79,10 +77,8 @@ class TradingSummary:
     references: References
     aggregate: Mapping[str, Mapping[str, Aggregate]]
     score: Mapping[str, Mapping[str, Aggregate | None]]
-    chosen_trial: int
-    """The one that one would choose without having seen the test split."""
+    chosen_trial: int  # the one that one would choose without having seen the test split
     deflated_sharpe: Number
-    alarms: tuple[str, ...]
-    """Sentences about trials that are too good to be true."""
+    alarms: tuple[str, ...]  # sentences about trials that are too good to be true
 
     __getitem__ = by_name

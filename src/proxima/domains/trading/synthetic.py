@@ -6,10 +6,9 @@ A bar opens where the last one closed. Within it the log price takes a Brownian 
 close, whose extremes are the high and the low. Volume is log-normal and says nothing about the price.
 """
 
-import difflib
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,10 +18,12 @@ from annotated_types import Interval
 from numpy.typing import NDArray
 
 from proxima.core.errors import ProximaError
+from proxima.domains.trading.config import did_you_mean
 from proxima.domains.trading.patterns import PATTERNS, Param
 
 GENERATOR_VERSION = 1  # goes up when the same settings would give other prices
 
+ROWS, SEED = Param(0, "Bars.", Interval(ge=2)), Param(0, "Of the prices.", Interval(ge=0))
 START = datetime(2000, 1, 1, tzinfo=UTC)
 DAY, MINUTE = 86_400, 60
 DAILY_ROWS = 2_900_000  # as many daily bars end before the year 9999, the last that dates can have
@@ -37,16 +38,19 @@ def generate(
 
     Daily from 2000-01-01; by the minute where so many days would not fit into the calendar.
     """
-    if rows < 2:
-        raise ProximaError(f"data.rows: {rows} is not allowed: must be at least 2")
-    if seed < 0:
-        raise ProximaError(f"data.seed: {seed} is not allowed: must be at least 0")
+    rows, seed = int(_checked("data.rows", rows, ROWS)), int(_checked("data.seed", seed, SEED))
     resolved = pattern_params(pattern, params or {})
     # a stream each, so that the closes do not depend on how bars are drawn around them
     price, inside, amount = map(np.random.default_rng, np.random.SeedSequence(seed).spawn(3))
     with np.errstate(over="ignore", invalid="ignore"):
         path = PATTERNS[pattern].closes(rows, resolved, price)
-    _refuse_impossible_path(pattern, path)
+    bad = ~(np.isfinite(path) & (path > 0))
+    if bad.any():
+        bar = int(np.argmax(bad))
+        raise ProximaError(
+            f"data.params: with these, {pattern} has the price {path[bar]:g} at bar {bar}, which is "
+            "no price; bring it back with the drift, slope, amplitude or volatility, or fewer rows"
+        )
     high, low = _extremes(path, inside)
     spread = VOLUME_SPREAD * amount.standard_normal(rows)
     return pl.DataFrame(
@@ -64,41 +68,19 @@ def generate(
 def pattern_params(pattern: str, params: Mapping[str, Any]) -> dict[str, float | int | str]:
     """All settings of a pattern: what is given, else its default."""
     if pattern not in PATTERNS:
-        known = f"`proxima generate-data --list` names all: {', '.join(PATTERNS)}"
-        raise ProximaError(
-            f"data.pattern: no pattern {pattern!r}; {_near(pattern, PATTERNS, known)}"
-        )
-    known_params = PATTERNS[pattern].params
+        hint = did_you_mean(pattern, PATTERNS, "`proxima generate-data --list` names all")
+        raise ProximaError(f"data.pattern: no pattern {pattern!r}; {hint}")
+    known = PATTERNS[pattern].params
     for name in params:
-        if name not in known_params:
-            near = _near(name, known_params, f"it has: {', '.join(known_params)}")
-            raise ProximaError(f"data.params.{name}: {pattern} has no such setting; {near}")
+        if name not in known:
+            hint = did_you_mean(name, known, "it has")
+            raise ProximaError(f"data.params.{name}: {pattern} has no such setting; {hint}")
     resolved = {
         name: _checked(f"data.params.{name}", params.get(name, param.default), param)
-        for name, param in known_params.items()
+        for name, param in known.items()
     }
     _refuse_impossible_together(pattern, resolved)
     return resolved
-
-
-def describe_patterns() -> list[dict[str, Any]]:
-    """Every pattern in plain data: name, description, and each setting's name, default and meaning."""
-    return [
-        {
-            "pattern": name,
-            "description": pattern.description,
-            "params": [
-                {"name": key, "default": param.default, "meaning": param.meaning}
-                for key, param in pattern.params.items()
-            ],
-        }
-        for name, pattern in PATTERNS.items()
-    ]
-
-
-def _near(word: str, known: Iterable[str], otherwise: str) -> str:
-    near = difflib.get_close_matches(word.lower(), list(known), 1)
-    return f"did you mean {near[0]}?" if near else otherwise
 
 
 def _checked(where: str, value: Any, param: Param) -> float | int | str:
@@ -111,28 +93,24 @@ def _checked(where: str, value: Any, param: Param) -> float | int | str:
         raise ProximaError(f"{where}: expected a number, got {value!r}")
     if isinstance(param.default, int) and value != int(value):
         raise ProximaError(f"{where}: expected a whole number, got {value!r}")
-    if wrong := _outside(value, param.limits):
-        raise ProximaError(f"{where}: {value:g} is not allowed: must be {wrong}")
+    _refuse_outside(where, value, param.limits)
     return int(value) if isinstance(param.default, int) else float(value)
 
 
-def _outside(value: float, limits: Interval) -> str:
-    """Words for the first limit that a value breaks, empty if it keeps all."""
+def _refuse_outside(where: str, value: float, limits: Interval) -> None:
     checks: list[tuple[Any, str, Callable[[Any, Any], bool]]] = [
         (limits.gt, "more than", operator.gt),
         (limits.ge, "at least", operator.ge),
         (limits.lt, "less than", operator.lt),
         (limits.le, "at most", operator.le),
     ]
-    given = [each for each in checks if each[0] is not None]
-    return next(
-        (f"{words} {limit:g}" for limit, words, keeps in given if not keeps(value, limit)), ""
-    )
+    for limit, words, keeps in checks:
+        if limit is not None and not keeps(value, limit):
+            raise ProximaError(f"{where}: {value:g} is not allowed: must be {words} {limit:g}")
 
 
 def _refuse_impossible_together(pattern: str, params: Mapping[str, Any]) -> None:
-    if pattern == "garch" and params["alpha"] + params["beta"] >= 1:
-        total = params["alpha"] + params["beta"]
+    if pattern == "garch" and (total := params["alpha"] + params["beta"]) >= 1:
         raise ProximaError(
             f"data.params.beta: alpha + beta is {total:g}, the variance would grow for ever; "
             "keep it below 1"
@@ -140,16 +118,6 @@ def _refuse_impossible_together(pattern: str, params: Mapping[str, Any]) -> None
     if pattern == "bootstrap" and not params["source"]:
         raise ProximaError(
             "data.params.source: bootstrap needs the parquet or CSV whose returns it draws; set it"
-        )
-
-
-def _refuse_impossible_path(pattern: str, path: NDArray[np.float64]) -> None:
-    bad = ~(np.isfinite(path) & (path > 0))
-    if bad.any():
-        bar = int(np.argmax(bad))
-        raise ProximaError(
-            f"data.params: with these, {pattern} has the price {path[bar]:g} at bar {bar}, which is "
-            "no price; bring it back with the drift, slope, amplitude or volatility, or fewer rows"
         )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -9,18 +10,19 @@ from markets import market_of, random_market
 
 from proxima.core.errors import ProximaError
 from proxima.domains.trading.accounting import account
-from proxima.domains.trading.assess import (
+from proxima.domains.trading.config import DataConfig, TradingEnvConfig
+from proxima.domains.trading.env import targets_of
+from proxima.domains.trading.judge import (
     account_of,
     assess,
-    deflated,
     reference_targets,
     references,
     returns_of,
     rollout_frame,
     score,
 )
-from proxima.domains.trading.config import DataConfig, TradingEnvConfig
 from proxima.domains.trading.market import SPLITS, Prepared
+from proxima.domains.trading.metrics import deflated_sharpe
 
 METRICS = {
     "log_return", "total_return", "sharpe", "sortino", "max_drawdown", "cagr", "calmar", "volatility",
@@ -42,16 +44,22 @@ def known():
     return data, references(data, ENV, DATA)
 
 
+def assessed(data, env, config, split, actions, compared):
+    """Recorded actions on a split, against the references."""
+    done = account_of(data.split(split), env, targets_of(actions, env))
+    return assess(done, config, compared["splits"][split])
+
+
 def bars_of(data, split):
     return len(returns_of(data.split(split), ENV))
 
 
 def test_references_have_every_name_and_are_json(known):
     data, found = known
-    json.dumps(found, allow_nan=False)
+    json.dumps(asdict(found), allow_nan=False)
     for split in SPLITS:
         parts = found["splits"][split]
-        assert set(parts) == {"buy_and_hold", "momentum", "random", "foresight", "model"}
+        assert set(asdict(parts)) == {"buy_and_hold", "momentum", "random", "foresight", "model"}
         assert set(parts["buy_and_hold"]) == METRICS
         chance = parts["random"]["log_return"]
         assert chance["low"] < chance["mean"] < chance["high"]
@@ -65,30 +73,27 @@ def test_references_have_every_name_and_are_json(known):
 
 
 def test_an_unknown_process_has_no_model(known):
-    assert reference_targets(prepared(pattern=None), ENV)["test"]["model"] is None
+    assert reference_targets(prepared(pattern=None), "test", ENV)["model"] is None
     other = references(prepared(pattern="sine_wave", bars=20), ENV, DATA)
     assert other["splits"]["test"]["model"] is None
 
 
 def test_scores_of_the_oracle_and_of_cash(known):
     data, compared = known
-    targets = reference_targets(data, ENV)
-    actions = {
-        split: np.searchsorted(ENV.positions, targets[split]["foresight"]) for split in SPLITS
-    }
-    found = assess(data, ENV, DATA, actions, compared)
-    json.dumps(found, allow_nan=False)
     for split in SPLITS:
-        part = found["splits"][split]
-        assert set(part) == {"agent", "score", "too_good"}
+        targets = reference_targets(data, split, ENV)["foresight"]
+        actions = np.searchsorted(ENV.positions, targets)
+        part = assessed(data, ENV, DATA, split, actions, compared)
+        json.dumps(asdict(part), allow_nan=False)
+        assert set(asdict(part)) == {"agent", "score", "too_good"}
         assert set(part["agent"]) == METRICS | {"log_return_low", "log_return_high"}
         assert part["score"]["foresight"] == pytest.approx(1.0)
-    cash = {"test": np.full((bars_of(data, "test"), 1), 1)}
-    part = assess(data, ENV, DATA, cash, compared)["splits"]["test"]
+    cash = np.full((bars_of(data, "test"), 1), 1)
+    part = assessed(data, ENV, DATA, "test", cash, compared)
     assert part["score"]["model"] is None  # the model stays out too: nothing to be measured by
     assert 0 < part["score"]["foresight"] < 1
     assert part["agent"]["sharpe"] is None  # cash has no deviation
-    assert part["too_good"] == []
+    assert part["too_good"] == ()
 
 
 def test_score_is_where_between_chance_and_oracle():
@@ -111,11 +116,11 @@ REVERTING = {"base": 100.0, "reversion": 0.1, "volatility": 0.01}
 def test_a_model_is_no_yardstick_for_one_who_looks_ahead():
     data, free = prepared("mean_reversion", REVERTING), TradingEnvConfig(fee=0.0)
     compared = references(data, free, DATA)
-    compared["splits"]["test"]["model"] |= {"log_return": 0.1}
-    actions = {"test": np.full(len(returns_of(data.test, free)), 2)}
+    compared["splits"]["test"]["model"]["log_return"] = 0.1
+    actions = np.full(len(returns_of(data.test, free)), 2)
     leaking = DataConfig(leaky=True)
-    assert assess(data, free, DATA, actions, compared)["splits"]["test"]["score"]["model"]
-    found = assess(data, free, leaking, actions, compared)["splits"]["test"]["score"]
+    assert assessed(data, free, DATA, "test", actions, compared)["score"]["model"]
+    found = assessed(data, free, leaking, "test", actions, compared)["score"]
     assert found["model"] is None and found["foresight"] is not None
 
 
@@ -125,9 +130,9 @@ FREE = TradingEnvConfig(fee=0.0)
 def alarms(market, targets, env=FREE):
     """What is told about an agent with these targets on the test split."""
     data = prepared()._replace(test=market)
-    actions = {"test": np.searchsorted(env.positions, targets)}
+    actions = np.searchsorted(env.positions, targets)
     compared = references(data, env, DATA)
-    return assess(data, env, DATA, actions, compared)["splits"]["test"]["too_good"]
+    return list(assessed(data, env, DATA, "test", actions, compared)["too_good"])
 
 
 def leaked(market, mistakes):
@@ -176,29 +181,33 @@ def test_a_market_in_which_anyone_wins_raises_no_alarm():
 
 def test_interval_contains_the_return_and_alarm_reaches_the_result(known):
     data, compared = known
-    actions = {"test": np.full(bars_of(data, "test"), 2)}
-    agent = assess(data, ENV, DATA, actions, compared)["splits"]["test"]["agent"]
+    actions = np.full(bars_of(data, "test"), 2)
+    agent = assessed(data, ENV, DATA, "test", actions, compared)["agent"]
     assert agent["log_return_low"] < agent["log_return"] < agent["log_return_high"]
     rising = data._replace(test=market_of(100 * 1.01 ** np.arange(150.0)))
     free = TradingEnvConfig(fee=0.0, window=2)
     compared = references(rising, free, DATA)
-    part = assess(rising, free, DATA, actions, compared)["splits"]["test"]
+    part = assessed(rising, free, DATA, "test", actions, compared)
     assert len(part["too_good"]) == 2
 
 
 def test_deflated_sharpe_needs_the_other_trials(known):
     data, _ = known
     actions = np.random.default_rng(0).integers(3, size=bars_of(data, "test"))
-    alone = deflated(data, ENV, DATA, actions, [0.3])
-    among = deflated(data, ENV, DATA, actions, [0.3, 1.0, -2.0, 0.5])
+
+    def deflated(actions, sharpes):
+        done = account_of(data.test, ENV, targets_of(actions, ENV))
+        return deflated_sharpe(np.expm1(done.log_return), sharpes, DATA.periods_per_year)
+
+    alone, among = deflated(actions, [0.3]), deflated(actions, [0.3, 1.0, -2.0, 0.5])
     assert among < alone
-    assert deflated(data, ENV, DATA, np.full_like(actions, 1), [0.3]) is None
+    assert math.isnan(deflated(np.full_like(actions, 1), [0.3]))
 
 
 def test_rollout_frame_is_the_account_bar_by_bar():
     market = random_market(4, bars=40)
     targets = np.random.default_rng(0).choice([-1.0, 0, 1], 37)
-    frame = rollout_frame(market, ENV, targets)
+    frame = rollout_frame(market, ENV, account_of(market, ENV, targets))
     names = ["time", "close", "fill_price", "target", "weight", "log_return", "equity", "drawdown"]
     assert frame.columns == names
     assert len(frame) == 37  # 40 bars, less the window's first and those whose fills lie ahead
