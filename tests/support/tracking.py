@@ -56,7 +56,7 @@ def only(kind: type, answers: list[Answer]) -> Any:
 
 
 def process_of(tracker: Tracker) -> subprocess.Popen:
-    return tracker.finish.__self__._started.process
+    return tracker.finish.__self__._process
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 40) -> None:

@@ -86,10 +86,10 @@ import os, time
 from proxima.track.connect import connect
 from proxima.track.tracker import TrackingConfig
 
-tracker = connect(TrackingConfig(), "cartpole", "run", {}, [7])
+tracker = connect(TrackingConfig(), "cartpole", "run", {}, [7], warn=print)
 for step in range(3_000):
     tracker.log_metrics(0, step, {"loss/policy": 1.0})
-print(tracker.finish.__self__._started.process.pid, flush=True)
+print(tracker.finish.__self__._process.pid, flush=True)
 """
 
 

@@ -16,8 +16,7 @@ from proxima.run.results import RunInfo
 from proxima.run.signals import raising
 from proxima.scenario import Scenario, to_stored
 from proxima.track.connect import connect, connect_spans
-from proxima.track.telemetry import Attributes
-from proxima.track.tracker import RunIds, Status, Tracker
+from proxima.track.tracker import Attributes, RunIds, Status, Tracker
 
 
 class Opening(NamedTuple):

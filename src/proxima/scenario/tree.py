@@ -25,8 +25,7 @@ from proxima.build import ALGORITHMS, DOMAINS, algorithm, domain, domain_with_ba
 from proxima.core.errors import ProximaError
 from proxima.core.faults import KeyPath
 from proxima.core.network import Network
-from proxima.track.telemetry import TelemetryConfig
-from proxima.track.tracker import TrackingConfig
+from proxima.track.tracker import TelemetryConfig, TrackingConfig
 from proxima.train.checkpoint import CheckpointConfig
 from proxima.train.config import EvaluationConfig, TrainingConfig
 from proxima.train.convergence import ConvergenceConfig

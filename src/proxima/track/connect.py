@@ -9,14 +9,16 @@ from proxima.core.errors import ProximaError
 from proxima.track.messages import ChildRun, Plan
 from proxima.track.process import start_writer
 from proxima.track.store import resolve_uri
-from proxima.track.telemetry import Attributes, Spans, TelemetryConfig, no_spans
 from proxima.track.tracker import (
+    Attributes,
     RunIds,
+    Spans,
+    TelemetryConfig,
     Tracker,
     TrackingConfig,
-    failed_tracker,
+    TrackingOutcome,
+    no_spans,
     no_tracker,
-    warn_on_stderr,
 )
 
 
@@ -29,7 +31,7 @@ def connect(
     *,
     stages: Sequence[str] = (),
     resume_from: RunIds | None = None,
-    warn: Callable[[str], None] = warn_on_stderr,
+    warn: Callable[[str], None],
 ) -> Tracker:
     """A tracker for run `run_id` of experiment `name` whose trials have these seeds; never waits.
 
@@ -47,7 +49,9 @@ def connect(
     except ProximaError as error:
         words = f"{error}. The run goes on without tracking; the local files hold everything."
         warn(words)
-        return failed_tracker(words, resume_from)
+        parent, known = resume_from or (None, ())
+        outcome = TrackingOutcome(parent, known, (), words, None)
+        return no_tracker()._replace(finish=lambda *statuses: outcome, ids=lambda: resume_from)
     texts = {key: str(value) for key, value in flatten(params).items()}
     children = [
         ChildRun(f"trial_{k}_{stage}" if stage else f"trial_{k}", k, int(seed), stage)
@@ -70,10 +74,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def connect_spans(
-    config: TelemetryConfig,
-    run_id: str,
-    attributes: Attributes,
-    warn: Callable[[str], None] = warn_on_stderr,
+    config: TelemetryConfig, run_id: str, attributes: Attributes, warn: Callable[[str], None]
 ) -> Spans:
     """The spans of a run, below one that is the run itself and carries these attributes."""
     given = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
