@@ -6,7 +6,7 @@ from typing import Any
 
 from proxima.build import domain_of
 from proxima.core.errors import ProximaError
-from proxima.report import comparison, plots
+from proxima.report import comparison, plots, trials
 from proxima.run.files import RunFiles, find_run, read_rows
 from proxima.run.read import load_scenario, read_summary
 
@@ -27,7 +27,7 @@ def compare_references(
     except OSError as error:
         raise ProximaError(f"--plot {plot}: cannot write there ({error.strerror})") from error
     improvements = [_improvement(first, second) for first, second in pairwise(runs)]
-    return comparison.comparison_rows(runs), improvements
+    return trials.comparison_rows(runs), improvements
 
 
 def _load_run(files: RunFiles) -> comparison.Run:
@@ -46,7 +46,7 @@ def _load_run(files: RunFiles) -> comparison.Run:
 
 def _improvement(first: comparison.Run, second: comparison.Run) -> dict[str, Any]:
     try:
-        found = comparison.improvement(first, second)
+        found = trials.improvement(first, second)
     except ProximaError as error:
         return {"first": first.name, "second": second.name, "text": str(error)}
     text = (

@@ -16,6 +16,8 @@ import numpy as np
 from proxima.domains.domain import Planned, Trainable, Trained, Verdict
 from proxima.report import comparison, plots
 from proxima.report.chosen import chosen_trials
+from proxima.report.style import save
+from proxima.report.trials import draw_table, trial_rows
 from proxima.run import results
 from proxima.run.clock import time_summary, timed
 from proxima.run.files import read_rows
@@ -199,18 +201,16 @@ def draw_all(run: Run, summary: Summary) -> None:
         for trial in summary.trials
     ]
     title, random = summary.scenario, judged[0].random
-    comparison.learning_curves(
-        run.files.plots / "learning_curves.png", curves, title=title, target=summary.target_reward
-    )
-    comparison.final_returns(
-        run.files.plots / "final_returns.png",
+    figure = comparison.learning_figure(curves, title, summary.target_reward)
+    save(figure, run.files.plots / "learning_curves.png")
+    figure = comparison.returns_figure(
         [f"trial {trial.trial}" for trial in judged],
         [_returns(trial.evaluation) for trial in judged],
-        random=None if random is None else _returns(random),
-        title=title,
+        None if random is None else _returns(random),
+        title,
     )
-    rows = comparison.trial_rows(judged)
-    comparison.trials_table(run.files.plots / "trials.png", rows, title=title)
+    save(figure, run.files.plots / "final_returns.png")
+    draw_table(run.files.plots / "trials.png", trial_rows(judged), title)
 
 
 def _returns(episodes: Episodes | None) -> list[float]:
