@@ -12,7 +12,7 @@ from proxima.report.page import Page, RunData, report
 from proxima.run.display import silent
 from proxima.scenario import dump, load, to_mapping
 from proxima.track import store
-from proxima.track.connect import connect, connect_spans
+from proxima.track.process import connect, connect_spans
 from proxima.track.tracker import RunIds, TelemetryConfig, TrackingConfig
 
 SECRET = "hunter2"

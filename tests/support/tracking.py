@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from proxima.track.connect import connect
 from proxima.track.messages import Answer, ChildRun, Finish, Finished, Plan, Work
+from proxima.track.process import connect
 from proxima.track.tracker import RunIds, Tracker, TrackingConfig, TrackingOutcome
 from proxima.track.writer import Writer
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proxima.track.connect import connect
+from proxima.track.process import connect
 from proxima.track.tracker import TrackingConfig, TrackingOutcome
 
 

@@ -9,7 +9,7 @@ from collectors import attributes_of, collector
 from tracking import wait_until
 
 from proxima.track import otlp
-from proxima.track.connect import connect_spans
+from proxima.track.process import connect_spans
 from proxima.track.tracker import TelemetryConfig
 
 RUN = "20260101-000000-aaaa"
@@ -114,7 +114,7 @@ def test_what_a_collector_missed_it_gets_when_it_is_up():
 
 def test_without_a_collector_nothing_of_it_is_imported():
     code = (
-        "import sys; from proxima.track.connect import connect_spans; "
+        "import sys; from proxima.track.process import connect_spans; "
         "from proxima.track.tracker import TelemetryConfig; "
         "spans = connect_spans(TelemetryConfig(), 'run', {}, print); spans.add('a', 0, 1, {}); "
         "spans.finish('finished'); "

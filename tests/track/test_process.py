@@ -83,7 +83,7 @@ def test_logging_never_waits_for_the_process():
 # No `if __name__ == "__main__"`: a script that is run a second time would print twice.
 SCRIPT = """
 import os, time
-from proxima.track.connect import connect
+from proxima.track.process import connect
 from proxima.track.tracker import TrackingConfig
 
 tracker = connect(TrackingConfig(), "cartpole", "run", {}, [7], warn=print)

@@ -11,8 +11,8 @@ import pytest
 from tracking import BOTH, THEIR_WARNINGS, client_of, history, only, track, wait_until, write
 
 from proxima.track import store
-from proxima.track.connect import flatten
 from proxima.track.messages import Artifacts, Failed, Metrics, Warned
+from proxima.track.process import flatten
 from proxima.track.tracker import RunIds, no_tracker
 
 pytestmark = THEIR_WARNINGS

@@ -22,6 +22,8 @@ SORTED_WORDS = (
     "Trials from the worst to the best. Dot: mean; bar: the middle half of the episodes; thin: all."
 )
 
+Returns = Sequence[Sequence[float]]  # of each trial's episodes
+
 
 class Run(NamedTuple):
     """One run as a comparison sees it."""
@@ -71,7 +73,7 @@ def learning_figure(
 
 def returns_figure(
     labels: Sequence[str],
-    returns_per_trial: Sequence[Sequence[float]],
+    returns_per_trial: Returns,
     random: Sequence[float] | None = None,
     title: str = "",
     width: float = WIDTH,
@@ -151,10 +153,7 @@ def _mark_ends(axes: Any, curves: Sequence[Curve], failed_only: bool) -> None:
 
 
 def _draw_boxes(
-    axes: Any,
-    labels: Sequence[str],
-    returns_per_trial: Sequence[Sequence[float]],
-    random: Sequence[float] | None,
+    axes: Any, labels: Sequence[str], returns_per_trial: Returns, random: Sequence[float] | None
 ) -> Scale:
     """A box and its dots for every trial and the random policy, named with their means."""
     short = len(labels) > MOST_LONG_NAMES * axes.figure.get_figwidth() / WIDTH
@@ -172,10 +171,7 @@ def _draw_boxes(
 
 
 def _draw_sorted(
-    axes: Any,
-    labels: Sequence[str],
-    returns_per_trial: Sequence[Sequence[float]],
-    means: NDArray[np.float64],
+    axes: Any, labels: Sequence[str], returns_per_trial: Returns, means: NDArray[np.float64]
 ) -> Scale:
     """Every trial's mean, from the worst to the best, over the range of its episodes."""
     order = ranked(means.tolist())

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from proxima.core.errors import ProximaError
 from proxima.core.records import Record
@@ -23,6 +22,7 @@ Row = Mapping[str, Any]  # what a results.json or a comparison says, by the name
 
 def trial_rows(results: Sequence[Record]) -> list[Row]:
     """The per-trial table: one row per results.json; no spread of a trial that was not judged."""
+    means = statistics.trial_means(_returns(results))
     others = ("random", "reference")  # the random policy, or the one that training started from
     beside = next((name for name in others if any(r[name] for r in results)), "random")
     return [
@@ -39,7 +39,7 @@ def trial_rows(results: Sequence[Record]) -> list[Row]:
             "steps/s": round(result["steps_per_second"]),
             "converged at": result["converged_at_step"] if result["converged"] else "no",
         }
-        for result, mean in zip(results, _means(results), strict=True)
+        for result, mean in zip(results, means, strict=True)
     ]
 
 
@@ -47,18 +47,20 @@ def comparison_rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """One row per run: what its trials earn after training, and what that took."""
     rows = []
     for name, _, results in runs:
-        summary = statistics.aggregate(_means(results))
-        speeds = {"steps": "environment_steps", "steps/s": "steps_per_second"}
+        summary = statistics.aggregate(statistics.trial_means(_returns(results)))
+        steps, speed = (
+            round(float(np.mean([result[key] for result in results]))) if results else None
+            for key in ("environment_steps", "steps_per_second")
+        )
+        converged = sum(bool(result["converged"]) for result in results)
         rows.append(
             {
                 "name": name,
                 "trials": len(results),
                 **{key: summary[key] for key in ("iqm", "low", "high", "failed")},
-                **{
-                    column: round(float(np.mean([r[key] for r in results]))) if results else None
-                    for column, key in speeds.items()
-                },
-                "converged": f"{sum(bool(r['converged']) for r in results)}/{len(results)}",
+                "steps": steps,
+                "steps/s": speed,
+                "converged": f"{converged}/{len(results)}",
             }
         )
     return rows
@@ -158,10 +160,6 @@ def _returns(results: Sequence[Record]) -> list[Sequence[float]]:
     """The returns of each trial's episodes; none of a trial that broke down before it was judged."""
     episodes = [result["evaluation"] for result in results]
     return [() if evaluated is None else evaluated["returns"] for evaluated in episodes]
-
-
-def _means(results: Sequence[Record]) -> NDArray[np.float64]:
-    return statistics.trial_means(_returns(results))
 
 
 def _cell(value: Any, digits: int) -> str:

@@ -21,22 +21,79 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
-from proxima.core.addresses import masked
+from proxima.core.addresses import is_masked, masked
+from proxima.core.errors import ProximaError
 from proxima.track import messages
-from proxima.track.messages import Finish, Plan
-from proxima.track.store import ENVIRONMENT, explain_failure
+from proxima.track.messages import ChildRun, Finish, Plan
+from proxima.track.store import ENVIRONMENT, explain_failure, resolve_uri
 from proxima.track.tracker import (
     STALLED_SECONDS,
+    Attributes,
     RegisteredModel,
     RunIds,
+    Spans,
     Status,
+    TelemetryConfig,
     Tracker,
+    TrackingConfig,
     TrackingOutcome,
+    no_tracker,
 )
 
 EXIT_SECONDS = 2  # how long the last message may take to go out, or a kill to be obeyed
+
+
+def connect(
+    config: TrackingConfig,
+    name: str,
+    run_id: str,
+    params: Mapping[str, Any],
+    trials: Sequence[int],
+    *,
+    stages: Sequence[str] = (),
+    resume_from: RunIds | None = None,
+    warn: Callable[[str], None],
+) -> Tracker:
+    """A tracker for run `run_id` of experiment `name` whose trials have these seeds; never waits.
+
+    Each trial is a child run, or with `stages` one per stage; these are numbered trial by trial.
+
+    With `resume_from` the named runs are opened again and go on. Metrics keep the values first
+    logged: what a resumed trial reports a second time, at a step the store already holds for that
+    metric, is left out. Parameters are not written again, since MLflow lets none change.
+    """
+    if not config.enabled:
+        return no_tracker()
+
+    try:
+        uri = resolve_uri(config.uri)
+    except ProximaError as error:
+        words = f"{error}. The run goes on without tracking; the local files hold everything."
+        warn(words)
+        parent, known = resume_from or (None, ())
+        outcome = TrackingOutcome(parent, known, (), words, None)
+        return no_tracker()._replace(finish=lambda *statuses: outcome, ids=lambda: resume_from)
+    texts = {key: str(value) for key, value in flatten(params).items()}
+    children = [
+        ChildRun(f"trial_{k}_{stage}" if stage else f"trial_{k}", k, int(seed), stage)
+        for k, seed in enumerate(trials)
+        for stage in (stages or ("",))
+    ]
+    plan = Plan(uri, name, run_id, texts, children, *(resume_from or ()))
+    return start_writer(plan, config.register, warn)
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The leaves of nested mappings under dotted names, `{"a": {"b": 1}}` as `{"a.b": 1}`."""
+    leaves: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            leaves |= flatten(value, f"{prefix}{key}.")
+        else:
+            leaves[f"{prefix}{key}"] = value
+    return leaves
 
 
 def start_writer(plan: Plan, register: bool, warn: Callable[[str], None]) -> Tracker:
@@ -66,6 +123,26 @@ def start_writer(plan: Plan, register: bool, warn: Callable[[str], None]) -> Tra
     )
 
 
+def connect_spans(
+    config: TelemetryConfig, run_id: str, attributes: Attributes, warn: Callable[[str], None]
+) -> Spans:
+    """The spans of a run, below one that is the run itself and carries these attributes."""
+    given = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    endpoint = config.otlp_endpoint or given
+    if endpoint and is_masked(endpoint):  # a resumed run's
+        endpoint = given
+        if not endpoint:
+            warn(
+                f"telemetry.otlp_endpoint was stored without its password ({config.otlp_endpoint}); "
+                "set OTEL_EXPORTER_OTLP_ENDPOINT. The run goes on without spans."
+            )
+    if not endpoint:
+        return Spans(lambda name, start, end, attributes: None, lambda status: None)
+    from proxima.track.otlp import start_exporter  # protocol buffers take a while
+
+    return start_exporter(endpoint, run_id, attributes, warn)
+
+
 class WriterProcess:
     """Owns the process and its pipes; whatever happens to it becomes the outcome's error."""
 
@@ -79,9 +156,7 @@ class WriterProcess:
         self._queue: queue.SimpleQueue[Plan | messages.Work | None] = queue.SimpleQueue()
         self._queue.put(plan)
         self._sender = threading.Thread(target=self._send, name="tracking-sender", daemon=True)
-        self._listener = threading.Thread(
-            target=self._listen, name="tracking-listener", daemon=True
-        )
+        self._listener = threading.Thread(target=self._listen, name="tracking-reader", daemon=True)
         try:
             self._process, self._stderr = start()
         except Exception as error:  # a run goes on without tracking whatever the reason
@@ -198,8 +273,6 @@ def write_all(pipe: io.FileIO, content: bytes) -> None:
 
 def last_words(file: IO[bytes]) -> str:
     """The last line that a process printed, if any, in brackets."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - 4000))
-    lines = file.read().decode(errors="replace").split("\n")
-    printed = [line.strip() for line in lines if line.strip()]
-    return f" ({printed[-1]})" if printed else ""
+    file.seek(max(0, file.seek(0, os.SEEK_END) - 4000))
+    printed = file.read().decode(errors="replace").strip()
+    return f" ({printed.splitlines()[-1].strip()})" if printed else ""

@@ -101,8 +101,3 @@ def no_tracker() -> Tracker:
         finish=lambda trial_statuses, status: outcome,
         ids=lambda: None,
     )
-
-
-def no_spans() -> Spans:
-    """Spans that go nowhere."""
-    return Spans(lambda name, start, end, attributes: None, lambda status: None)

@@ -24,7 +24,7 @@ from typing import BinaryIO
 from proxima.track import messages
 from proxima.track.messages import Answer, Finish, Plan, Work
 from proxima.track.registry import register_policy
-from proxima.track.runs import Session, close_runs, log_artifacts, log_metrics, open_session
+from proxima.track.runs import Session, close_runs, log_metrics, open_session
 from proxima.track.store import explain_failure
 from proxima.track.tracker import STALLED_SECONDS
 
@@ -75,20 +75,21 @@ class Writer:
         return taken
 
     def _write(self, session: Session, waiting: list[Work]) -> None:
+        client = session.client
         metrics = [work for work in waiting if isinstance(work, messages.Metrics)]
         self._left_out += Counter({"infinite metric values": log_metrics(session, metrics)})
         for work in waiting:
             match work:
-                case messages.Artifacts() if not Path(work.path).exists():
+                case messages.Artifacts(path=path) if not Path(path).exists():
                     self._left_out["files that were gone"] += 1
-                case messages.Artifacts():
-                    log_artifacts(session, work)
+                case messages.Artifacts(trial, path, artifact_path):
+                    whole = Path(path).is_dir()
+                    send = client.log_artifacts if whole else client.log_artifact
+                    send(session.run(trial), path, artifact_path)
                     self._note_progress()
                 case messages.Registration(trial, directory, tags):
-                    run_id = session.run(trial)
-                    model = register_policy(
-                        session.client, run_id, self._plan.name, Path(directory), tags
-                    )
+                    run_id, name = session.run(trial), self._plan.name
+                    model = register_policy(client, run_id, name, Path(directory), tags)
                     self._answer(model)
                     self._note_progress()
 
