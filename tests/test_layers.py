@@ -26,7 +26,6 @@ ALLOWED = {
         "build",
         "core",
         "nets.network",  # a user's own net, by its path
-        "track.telemetry",
         "track.tracker",
         "train.checkpoint",
         "train.config",

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from proxima.core.errors import ProximaError
-from proxima.report import comparison, gif, plots, statistics, style
+from proxima.report import comparison, gif, plots, statistics, style, trials
 
 NAN = float("nan")
 
@@ -25,7 +25,7 @@ def slow_interquartile_mean(values):
 
 def test_report_modules_import_neither_matplotlib_nor_pillow():
     code = (
-        "import sys; from proxima.report import chosen, comparison, gif, page, plots, statistics;"
+        "import sys; from proxima.report import comparison, gif, plots, returns, statistics, trials;"
         "assert not {'matplotlib', 'PIL', 'scipy', 'jax'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -174,25 +174,27 @@ def test_band_keeps_the_last_value_of_early_trials_and_leaves_failed_ones_out():
     early = (np.array([1000.0, 2000.0]), np.array([0.0, 10.0]))
     late = (np.array([1000.0, 4000.0]), np.array([0.0, 30.0]))
     failed = (np.array([1000.0, 2000.0]), np.array([0.0, NAN]))
-    found = comparison.band([early, late, failed, ([], [])], points=4)
-    assert (found.trials, found.failed, found.held) == (2, 2, 1)
-    assert found.steps == pytest.approx([1000, 2000, 3000, 4000])
-    assert found.iqm == pytest.approx([0, 10, 15, 20])
+    over_trials = comparison.band([early, late, failed, ([], [])], points=4)
+    assert (over_trials.trials, over_trials.failed, over_trials.held) == (2, 2, 1)
+    assert over_trials.steps == pytest.approx([1000, 2000, 3000, 4000])
+    assert over_trials.iqm == pytest.approx([0, 10, 15, 20])
 
 
 def test_comparison_rows_and_improvement():
     results = [trial_result(k, [100.0 * k, 100.0 * k + 50]) for k in range(3)]
     run = comparison.Run("ours", [curve(1)] * 3, results)
     lone = comparison.Run("lone", [curve(1)], results[:1])
-    rows = comparison.comparison_rows([run, lone])
+    rows = trials.comparison_rows([run, lone])
     assert json.dumps(rows, allow_nan=False)
     assert rows[0]["iqm"] == pytest.approx(125.0)
     assert (rows[0]["trials"], rows[0]["converged"], rows[0]["steps/s"]) == (3, "2/3", 512_346)
     assert (rows[1]["low"], rows[1]["high"]) == (None, None)
-    assert comparison.improvement(run, lone)["probability"] == 0.5
+    assert trials.improvement(run, lone)["probability"] == 0.5
+    broken = comparison.Run("broken", [], [results[0] | {"evaluation": None}])
+    assert trials.improvement(run, broken)["failed"] == 1
     longer = comparison.Run("longer", [], [trial_result(0, [1.0, 2.0, 3.0])])
     with pytest.raises(ProximaError, match=r"different numbers of episodes \(2, 3\).*final_epis"):
-        comparison.improvement(run, longer)
+        trials.improvement(run, longer)
 
 
 PANELS = [(f"loss/part_{k}", f"part {k} of the loss") for k in range(8)]
@@ -213,6 +215,16 @@ GENERATOR = np.random.default_rng(1)
 SPREAD = list(GENERATOR.normal(100, 20, size=50))
 GREEDY, CONSTANT, BROKEN = {"returns": SPREAD}, {"returns": [500.0] * 20}, {"returns": [NAN, 3.0]}
 ALL_NAN = {"returns": [NAN, NAN]}
+
+
+def save_curves(path, *of):
+    style.save(comparison.learning_figure(*of), path)
+
+
+def save_returns(path, *of):
+    style.save(comparison.returns_figure(*of), path)
+
+
 RUNS = [
     comparison.Run(name, [curve(1), curve(1.5, 60_000)], [trial_result(k, SPREAD) for k in (0, 1)])
     for name in ("first", "second")
@@ -247,25 +259,25 @@ PICTURES = {
     "NaN torque": lambda path: plots.action_plot(
         path, np.full((5, 1), NAN), np.full(5, NAN), "continuous"
     ),
-    "five trials": lambda path: comparison.learning_curves(
+    "five trials": lambda path: save_curves(
         path, [curve(k) for k in (0.8, 0.9, 1, 1.1, 1.2)], "five", 475
     ),
-    "one trial": lambda path: comparison.learning_curves(path, [curve(1)], "one", None),
-    "no trial": lambda path: comparison.learning_curves(path, [], "none", None),
-    "one evaluation": lambda path: comparison.learning_curves(path, [([10], [3.0])] * 2),
-    "constant trials": lambda path: comparison.learning_curves(
+    "one trial": lambda path: save_curves(path, [curve(1)], "one", None),
+    "no trial": lambda path: save_curves(path, [], "none", None),
+    "one evaluation": lambda path: save_curves(path, [([10], [3.0])] * 2),
+    "constant trials": lambda path: save_curves(
         path, [(np.arange(5), np.full(5, 500.0))] * 5, "constant", 475
     ),
-    "failed trial": lambda path: comparison.learning_curves(
+    "failed trial": lambda path: save_curves(
         path, [curve(1), ([10, 20], [1, NAN]), ([10, 20], [NAN, NAN])], "failed", 475
     ),
-    "finals": lambda path: comparison.final_returns(path, ["a", "b"], [SPREAD, SPREAD], SPREAD),
-    "constant finals": lambda path: comparison.final_returns(path, ["a"], [[500.0] * 20], None),
-    "failed finals": lambda path: comparison.final_returns(path, ["a", "b"], [[NAN], SPREAD]),
-    "table": lambda path: comparison.trials_table(path, comparison.trial_rows(RUNS[0].results)),
-    "empty table": lambda path: comparison.trials_table(path, []),
+    "finals": lambda path: save_returns(path, ["a", "b"], [SPREAD, SPREAD], SPREAD),
+    "constant finals": lambda path: save_returns(path, ["a"], [[500.0] * 20], None),
+    "failed finals": lambda path: save_returns(path, ["a", "b"], [[NAN], SPREAD]),
+    "table": lambda path: trials.draw_table(path, trials.trial_rows(RUNS[0].results)),
+    "empty table": lambda path: trials.draw_table(path, []),
     "runs": lambda path: comparison.compare_runs(path, RUNS, target=475),
-    "table of runs": lambda path: comparison.trials_table(path, comparison.comparison_rows(RUNS)),
+    "table of runs": lambda path: trials.draw_table(path, trials.comparison_rows(RUNS)),
 }
 
 
@@ -287,20 +299,18 @@ def many_results(count=MANY):
 
 
 PICTURES |= {
-    "many curves": lambda path: comparison.learning_curves(path, many_curves(), "many", 475),
-    "many curves, some failed": lambda path: comparison.learning_curves(
+    "many curves": lambda path: save_curves(path, many_curves(), "many", 475),
+    "many curves, some failed": lambda path: save_curves(
         path, [*many_curves(40), ([10, 20], [1, NAN])]
     ),
-    "many finals": lambda path: comparison.final_returns(
+    "many finals": lambda path: save_returns(
         path, [f"trial {k}" for k in range(MANY)], many_returns(), SPREAD
     ),
-    "many failed finals": lambda path: comparison.final_returns(
+    "many failed finals": lambda path: save_returns(
         path, [f"trial {k}" for k in range(MANY)], [[NAN]] * MANY, [NAN]
     ),
-    "long table": lambda path: comparison.trials_table(path, comparison.trial_rows(many_results())),
-    "long table of runs": lambda path: comparison.trials_table(
-        path, comparison.comparison_rows(RUNS * 10)
-    ),
+    "long table": lambda path: trials.draw_table(path, trials.trial_rows(many_results())),
+    "long table of runs": lambda path: trials.draw_table(path, trials.comparison_rows(RUNS * 10)),
     "many panels": lambda path: plots.learning_curve(
         path,
         [{"step": k, **{f"loss/{n}": float(k * n) for n in range(20)}} for k in range(1, 30)],
@@ -360,23 +370,22 @@ def test_many_finals_are_sorted_and_name_the_worst_the_median_and_the_best():
     assert "Grey: the random policy, 0.50." in names[0].replace("\n", " ")
     boxes = texts(comparison.returns_figure(labels[:12], returns[:12], None, ""))
     assert [name for name in boxes if "\n" in name] == [
-        f"{k}\n{comparison.number(returns[k][0])}" for k in range(12)
+        f"{k}\n{style.number(returns[k][0])}" for k in range(12)
     ]
 
 
 def drawn_texts(monkeypatch, draw):
     """The words in the axes and around them of the picture that a function saves."""
     kept = []
-    monkeypatch.setattr(comparison, "save", lambda figure, path: kept.append(figure))
-    monkeypatch.setattr(plots, "save", lambda figure, path: kept.append(figure))
+    monkeypatch.setattr(style, "save", lambda figure, path: kept.append(figure))
     draw()
     inside = [text.get_text() for axes in kept[0].axes for text in axes.texts]
     return inside + texts(kept[0])
 
 
 def test_a_long_table_has_few_rows_and_says_how_many_more(monkeypatch):
-    rows = comparison.trial_rows(many_results())
-    words = drawn_texts(monkeypatch, lambda: comparison.trials_table("", rows))
+    rows = trials.trial_rows(many_results())
+    words = drawn_texts(monkeypatch, lambda: trials.draw_table("", rows))
     for role in ("first", "best", "median", "worst", "failed"):
         assert words.count(role) == 1 + (role == "failed")  # a failed one has no return either
     (note,) = (text for text in words if "more, in summary.json" in text)
@@ -384,8 +393,8 @@ def test_a_long_table_has_few_rows_and_says_how_many_more(monkeypatch):
 
 
 def test_a_table_of_twelve_rows_is_whole(monkeypatch):
-    rows = comparison.trial_rows(many_results(12))
-    words = drawn_texts(monkeypatch, lambda: comparison.trials_table("", rows))
+    rows = trials.trial_rows(many_results(12))
+    words = drawn_texts(monkeypatch, lambda: trials.draw_table("", rows))
     assert "best" not in words and not any("more" in text for text in words)
 
 
@@ -410,7 +419,7 @@ def test_a_long_title_of_a_panel_is_cut(monkeypatch):
     [(500.0, "500"), (-1234.5, "−1,234"), (12.34, "12.3"), (0.123, "0.12"), (NAN, "failed")],
 )
 def test_numbers_read_well(value, text):
-    assert plots.number(value) == text
+    assert style.number(value) == text
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,8 @@ from proxima.report.page import Page, RunData, report
 from proxima.run.display import silent
 from proxima.scenario import dump, load, to_mapping
 from proxima.track import store
-from proxima.track.connect import connect, connect_spans
-from proxima.track.telemetry import TelemetryConfig
-from proxima.track.tracker import RunIds, TrackingConfig
+from proxima.track.process import connect, connect_spans
+from proxima.track.tracker import RunIds, TelemetryConfig, TrackingConfig
 
 SECRET = "hunter2"
 NOWHERE = f"http://me:{SECRET}@127.0.0.1:1"  # nothing listens there

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from proxima.track.connect import connect
 from proxima.track.messages import Answer, ChildRun, Finish, Finished, Plan, Work
+from proxima.track.process import connect
 from proxima.track.tracker import RunIds, Tracker, TrackingConfig, TrackingOutcome
 from proxima.track.writer import Writer
 
@@ -56,7 +56,7 @@ def only(kind: type, answers: list[Answer]) -> Any:
 
 
 def process_of(tracker: Tracker) -> subprocess.Popen:
-    return tracker.finish.__self__._started.process
+    return tracker.finish.__self__._process
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 40) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proxima.track.connect import connect
+from proxima.track.process import connect
 from proxima.track.tracker import TrackingConfig, TrackingOutcome
 
 
@@ -21,7 +21,7 @@ def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def first_outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[TrackingOutcome]:
     """What became of two runs that started together where there was no store."""
     config = TrackingConfig(uri=f"sqlite:///{tmp_path_factory.mktemp('store') / 'mlflow.db'}")
-    trackers = [connect(config, "template", "template", {}, []) for _ in range(2)]
+    trackers = [connect(config, "template", "template", {}, [], warn=print) for _ in range(2)]
     return [tracker.finish((), "finished") for tracker in trackers]
 
 

@@ -9,8 +9,8 @@ from collectors import attributes_of, collector
 from tracking import wait_until
 
 from proxima.track import otlp
-from proxima.track.connect import connect_spans
-from proxima.track.telemetry import TelemetryConfig
+from proxima.track.process import connect_spans
+from proxima.track.tracker import TelemetryConfig
 
 RUN = "20260101-000000-aaaa"
 ABOUT = {"scenario": "cartpole", "trials": 2}
@@ -114,9 +114,9 @@ def test_what_a_collector_missed_it_gets_when_it_is_up():
 
 def test_without_a_collector_nothing_of_it_is_imported():
     code = (
-        "import sys; from proxima.track.connect import connect_spans; "
-        "from proxima.track.telemetry import TelemetryConfig; "
-        "spans = connect_spans(TelemetryConfig(), 'run', {}); spans.add('a', 0, 1, {}); "
+        "import sys; from proxima.track.process import connect_spans; "
+        "from proxima.track.tracker import TelemetryConfig; "
+        "spans = connect_spans(TelemetryConfig(), 'run', {}, print); spans.add('a', 0, 1, {}); "
         "spans.finish('finished'); "
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]"
     )

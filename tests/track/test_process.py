@@ -83,13 +83,13 @@ def test_logging_never_waits_for_the_process():
 # No `if __name__ == "__main__"`: a script that is run a second time would print twice.
 SCRIPT = """
 import os, time
-from proxima.track.connect import connect
+from proxima.track.process import connect
 from proxima.track.tracker import TrackingConfig
 
-tracker = connect(TrackingConfig(), "cartpole", "run", {}, [7])
+tracker = connect(TrackingConfig(), "cartpole", "run", {}, [7], warn=print)
 for step in range(3_000):
     tracker.log_metrics(0, step, {"loss/policy": 1.0})
-print(tracker.finish.__self__._started.process.pid, flush=True)
+print(tracker.finish.__self__._process.pid, flush=True)
 """
 
 

@@ -11,8 +11,8 @@ import pytest
 from tracking import BOTH, THEIR_WARNINGS, client_of, history, only, track, wait_until, write
 
 from proxima.track import store
-from proxima.track.connect import flatten
-from proxima.track.messages import Artifacts, Failed, Metrics, Opened, Warned
+from proxima.track.messages import Artifacts, Failed, Metrics, Warned
+from proxima.track.process import flatten
 from proxima.track.tracker import RunIds, no_tracker
 
 pytestmark = THEIR_WARNINGS
@@ -79,7 +79,7 @@ def test_what_waits_is_sent_in_batches_of_at_most_a_thousand(default_store, monk
     monkeypatch.setattr(MlflowClient, "log_batch", counted)
     values = {f"train/{index}": index for index in range(25)}
     answers = write(default_store, *(Metrics(0, step, 1_000 + step, values) for step in range(60)))
-    opened = only(Opened, answers)
+    opened = only(RunIds, answers)
     assert [size for size in sizes if size] == [1000, 500]
     points = MlflowClient(default_store).get_metric_history(opened.children[0], "train/24")
     assert [(point.step, point.timestamp) for point in points] == [
@@ -89,7 +89,7 @@ def test_what_waits_is_sent_in_batches_of_at_most_a_thousand(default_store, monk
 
 def test_a_resumed_run_goes_on_without_doubled_metrics(default_store):
     logged = [Metrics(0, step, step, {"episode/return": step}) for step in (100, 200, 300)]
-    before = RunIds(*only(Opened, write(default_store, *logged)))
+    before = only(RunIds, write(default_store, *logged))
 
     warnings: list[str] = []
     tracker = track(warnings, resume_from=before)
@@ -106,7 +106,7 @@ def test_a_resumed_run_goes_on_without_doubled_metrics(default_store):
 def test_resuming_a_run_the_store_does_not_know_makes_a_new_one(default_store):
     unknown = RunIds("0" * 32, ("1" * 32, "2" * 32))
     answers = write(default_store, resume_from=unknown)
-    assert only(Opened, answers).parent != unknown.parent
+    assert only(RunIds, answers).parent != unknown.parent
     assert "not in sqlite" in only(Warned, answers).text
 
 
@@ -153,7 +153,7 @@ def test_a_failure_on_the_way_still_closes_the_runs(default_store, tmp_path):
     metrics = Metrics(0, 1, 1, {"loss/policy": 1.0})
     outside = Artifacts(0, str(tmp_path), "../outside")
     answers = write(default_store, metrics, outside, metrics)
-    run = MlflowClient(default_store).get_run(only(Opened, answers).parent)
+    run = MlflowClient(default_store).get_run(only(RunIds, answers).parent)
     assert run.info.status == "FINISHED"
     assert run.data.tags["proxima.tracking_error"] == only(Failed, answers).error
 

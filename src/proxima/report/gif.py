@@ -36,7 +36,8 @@ def write_images(
     from PIL import Image
     from PIL.GifImagePlugin import getdata
 
-    palette = _palette(sample)
+    pixels = Image.fromarray(np.concatenate([np.asarray(image) for image in sample]))
+    palette: Any = pixels.quantize(SHADES - 1, method=Image.Quantize.MAXCOVERAGE)
     delay = max(20, 10 * round(100 / fps))  # viewers slow anything below 20 ms down to 100 ms
     parts: list[tuple[Any, tuple[int, int], int]] = []
     before = None
@@ -59,14 +60,6 @@ def write_images(
         file.write(b";")
 
 
-def _palette(sample: Sequence[Any]) -> Any:
-    """An image whose palette suits the whole film."""
-    from PIL import Image
-
-    pixels = np.concatenate([np.asarray(image) for image in sample])
-    return Image.fromarray(pixels).quantize(SHADES - 1, method=Image.Quantize.MAXCOVERAGE)
-
-
 def _difference(before: Frame, after: Frame) -> tuple[Frame, tuple[int, int]]:
     """The rectangle in which the frames differ, see-through where they do not, and its corner."""
     changed = before != after
@@ -74,10 +67,8 @@ def _difference(before: Frame, after: Frame) -> tuple[Frame, tuple[int, int]]:
     if not len(rows):
         return after[:0, :0], (0, 0)
     region = slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
-    return np.where(changed[region], after[region], np.uint8(SHADES - 1)), (
-        int(columns[0]),
-        int(rows[0]),
-    )
+    shown = np.where(changed[region], after[region], np.uint8(SHADES - 1))
+    return shown, (int(columns[0]), int(rows[0]))
 
 
 def _header(size: tuple[int, int], colours: bytes) -> bytes:

@@ -41,18 +41,15 @@ def tag(name: str, *content: Content, attributes: Mapping[str, str] | None = Non
 
 def join(content: Sequence[Content]) -> Markup:
     """Pieces one after the other."""
-    return Markup(
-        "".join(part.html if isinstance(part, Markup) else escape(part) for part in content)
-    )
+    parts = (part.html if isinstance(part, Markup) else escape(part) for part in content)
+    return Markup("".join(parts))
 
 
 def table(head: Sequence[Content], rows: Sequence[Sequence[Content]], kind: str = "") -> Markup:
     """A table whose first column names the rows; on a narrow page it scrolls by itself."""
-    top = tag("tr", *(tag("th", cell, attributes={"scope": "col"}) for cell in head))
-    body = (
-        tag("tr", tag("th", row[0], attributes={"scope": "row"}), *map(_cell, row[1:]))
-        for row in rows
-    )
+    column, line = {"scope": "col"}, {"scope": "row"}
+    top = tag("tr", *(tag("th", name, attributes=column) for name in head))
+    body = (tag("tr", tag("th", name, attributes=line), *map(_cell, rest)) for name, *rest in rows)
     whole = tag("table", tag("thead", top), tag("tbody", *body))
     return tag("div", whole, attributes={"class": f"scroll {kind}".strip(), "tabindex": "0"})
 
@@ -77,22 +74,17 @@ def section(title: str, *content: Content) -> Markup:
 
 def picture(draw: Callable[[float], Any], words: str) -> Markup:
     """A figure drawn twice, for the width of a desk and of a phone; `words` say what it shows."""
-    wide, narrow = (_png_address(png(draw(width), DOTS)) for width in (WIDTH, NARROW))
+    wide, narrow = (_address(png(draw(width), DOTS), "png") for width in (WIDTH, NARROW))
     phone = {"media": f"(max-width: {PHONE}px)", "srcset": narrow}
-    return tag(
-        "figure",
-        tag(
-            "picture",
-            tag("source", attributes=phone),
-            tag("img", attributes={"src": wide, "alt": words}),
-        ),
-    )
+    desk = {"src": wide, "alt": words}
+    both = tag("source", attributes=phone), tag("img", attributes=desk)
+    return tag("figure", tag("picture", *both))
 
 
 def image(content: bytes, kind: Literal["gif", "png"], words: str) -> Markup:
     """A file's picture in the page, in its own size; `words` say what it shows."""
-    source = f"data:image/{kind};base64,{b64encode(content).decode()}"
-    return tag("figure", tag("img.film", attributes={"src": source, "alt": words}))
+    shown = {"src": _address(content, kind), "alt": words}
+    return tag("figure", tag("img.film", attributes=shown))
 
 
 def alarm(title: str, lead: str, items: Sequence[str]) -> Markup:
@@ -118,21 +110,17 @@ def document(title: str, *content: Content, style: str = "") -> str:
     """A whole page that needs nothing besides itself; `style` is what it adds to the common one."""
     style = files("proxima.report").joinpath("page.css").read_text(encoding="utf-8") + style
     view = {"name": "viewport", "content": "width=device-width, initial-scale=1"}
-    head = tag(
-        "head",
-        tag("meta", attributes={"charset": "utf-8"}),
-        tag("meta", attributes=view),
-        tag("title", title),
-        Markup(f"<style>{style}</style>"),
-    )
+    metas = (tag("meta", attributes=about) for about in ({"charset": "utf-8"}, view))
+    head = tag("head", *metas, tag("title", title), Markup(f"<style>{style}</style>"))
     body = tag("body", tag("main", *content))
     return f'<!doctype html>\n<html lang="en">{head.html}{body.html}</html>\n'
 
 
 def _cell(content: Content) -> Markup:
-    ready = isinstance(content, Markup) and content.html.startswith("<td")
-    return content if isinstance(content, Markup) and ready else tag("td", content)
+    if isinstance(content, Markup) and content.html.startswith("<td"):
+        return content
+    return tag("td", content)
 
 
-def _png_address(content: bytes) -> str:
-    return "data:image/png;base64," + b64encode(content).decode()
+def _address(content: bytes, kind: Literal["gif", "png"]) -> str:
+    return f"data:image/{kind};base64,{b64encode(content).decode()}"

@@ -5,7 +5,7 @@ from math import isfinite
 from typing import Any
 
 from proxima.core.records import Record
-from proxima.report.html import Markup, join, tag
+from proxima.report.html import Content, Markup, join, tag
 
 NOTHING = "–"
 SPACE = "\u00a0"  # at which no line breaks
@@ -36,9 +36,9 @@ def share(value: float | None) -> str:
     if value >= 99:
         return f"×{figure(round(1 + value) if value < 1e6 else value)}"
     percent = 100 * value
-    digits = (
-        0 if abs(percent) >= 100 or percent == round(percent) else 1 if abs(percent) >= 1 else 2
-    )
+    digits = 1 if abs(percent) >= 1 else 2
+    if abs(percent) >= 100 or percent == round(percent):
+        digits = 0
     return f"{round(percent, digits) + 0.0:,.{digits}f}{SPACE}%".replace("-", "−")  # no −0.00
 
 
@@ -54,10 +54,10 @@ def interval(aggregate: Record, write: Write = figure) -> str:
 
 def with_interval(aggregate: Record, write: Write = figure) -> Markup:
     """An interquartile mean and, smaller, its interval."""
-    middle = write(aggregate["iqm"])
-    if not has_interval(aggregate):
-        return join([middle])
-    return join([middle, " ", tag("small", interval(aggregate, write))])
+    parts: list[Content] = [write(aggregate["iqm"])]
+    if has_interval(aggregate):
+        parts += [" ", tag("small", interval(aggregate, write))]
+    return join(parts)
 
 
 def first_few(items: Sequence[Any], most: int = MOST_ITEMS) -> str:

@@ -11,19 +11,9 @@ from typing import Any, NamedTuple
 
 from proxima.core.addresses import masked
 from proxima.core.records import Record
-from proxima.report.html import (
-    Content,
-    Markup,
-    document,
-    fold,
-    heading,
-    section,
-    table,
-    tag,
-)
+from proxima.report.html import Content, Markup, document, fold, heading, section, table, tag
 
 Rows = Sequence[Mapping[str, Any]]  # of metrics.jsonl: `step`, and numbers by name
-NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class RunData(NamedTuple):
@@ -63,7 +53,7 @@ class Page(NamedTuple):
     sections: Sequence[Markup]
     commands: Mapping[str, str]
     """Commands that go on from here and what they do; the frame adds resume, report and repeat."""
-    facts: Mapping[str, str] = NOTHING
+    facts: Mapping[str, str] = MappingProxyType({})
     """Rows of the table of how the run was made."""
     style: str = ""
     """CSS besides the common one."""
@@ -71,28 +61,20 @@ class Page(NamedTuple):
 
 def report(run: RunData, page: Page) -> str:
     """The page, whole: HTML that needs nothing besides itself."""
-    parts: list[Content] = [_heading(run, page), tag("p.result", *page.result), *page.alarms]
-    if page.figures:
-        parts.append(_cards(page.figures))
-    parts += page.sections
-    parts.append(section("How it was made", *_making(run, page)))
-    return document(f"{run.summary['scenario']} · Proxima report", *parts, style=page.style)
-
-
-def _heading(run: RunData, page: Page) -> Markup:
-    trials = len(run.summary["trials"])
+    trials, name = len(run.summary["trials"]), run.summary["scenario"]
     about = [
         *page.about,
         f"{trials} trial{'s' * (trials > 1)}",
         f"started {run.info['started'].replace('T', ' ').replace('+00:00', ' UTC')}",
         f"run {run.summary['run_id']}",
     ]
-    return heading(run.summary["scenario"], run.scenario["description"] or "", about)
-
-
-def _cards(figures: Sequence[tuple[str, Content]]) -> Markup:
-    cards = (tag("div", tag("dt", name), tag("dd", value)) for name, value in figures)
-    return tag("dl.figures", *cards)
+    top = heading(name, run.scenario["description"] or "", about)
+    parts: list[Content] = [top, tag("p.result", *page.result), *page.alarms]
+    if page.figures:
+        cards = (tag("div", tag("dt", figure), tag("dd", value)) for figure, value in page.figures)
+        parts.append(tag("dl.figures", *cards))
+    making = section("How it was made", *_making(run, page))
+    return document(f"{name} · Proxima report", *parts, *page.sections, making, style=page.style)
 
 
 def _making(run: RunData, page: Page) -> list[Content]:

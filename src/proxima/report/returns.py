@@ -3,17 +3,15 @@
 They know no domain: any run whose results hold greedy, sampled and random returns can use them.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
-from proxima.core.records import Record
 from proxima.report import comparison
-from proxima.report.curves import Curve, band
 from proxima.report.html import Content, Markup, alarm, fold, image, picture, section, tag
 from proxima.report.numbers import MOST_ITEMS, figure, has_interval, interval
 from proxima.report.page import RunData
 from proxima.report.plots import series
-from proxima.report.trials import trials_table
+from proxima.report.statistics import band
+from proxima.report.trials import column_cells, trial_rows, trials_table
 
 
 def about(run: RunData) -> list[str]:
@@ -62,7 +60,8 @@ def broken_trials(run: RunData, unit: str = "step") -> list[Markup]:
 
 def learning_section(run: RunData, note: str = "") -> Markup:
     """The learning curves of all trials; the note says what they were evaluated on."""
-    curves, target = learning_curves(run), run.summary["target_reward"]
+    trials, target = range(len(run.summary["trials"])), run.summary["target_reward"]
+    curves = [series(run.metrics(trial, ""), "eval/return_mean") for trial in trials]
     over_trials = band(curves)
     drawn = picture(
         lambda width: comparison.learning_figure(curves, "", target, width, over_trials),
@@ -74,34 +73,31 @@ def learning_section(run: RunData, note: str = "") -> Markup:
     return section("Learning", drawn, *([tag("p.note", " ".join(notes))] if notes else []))
 
 
-def learning_curves(run: RunData) -> list[Curve]:
-    """Evaluation steps and mean returns of each trial."""
-    trials = range(len(run.summary["trials"]))
-    return [series(run.metrics(trial, ""), "eval/return_mean") for trial in trials]
-
-
 def trials_section(run: RunData, *more: Content) -> Markup:
     """The table of trials, their returns, a film if there is one, and what a domain adds."""
     results = run.summary["trials"]
-    rows = comparison.trial_rows(results)
-    names = list(rows[0])
-    columns = [comparison.column_cells([row[name] for row in rows]) for name in names]
-    listed = trials_table(
-        [name.capitalize() for name in names],
-        list(zip(*columns, strict=True)),
-        [row["return"] for row in rows],
+    rows = trial_rows(results)
+    columns = {name: column_cells([row[name] for row in rows]) for name in rows[0]}
+    cells = list(zip(*columns.values(), strict=True))
+    scores = [row["return"] for row in rows]
+    listed = trials_table([name.capitalize() for name in columns], cells, scores)
+    labels = [f"trial {trial['trial']}" for trial in results]
+    returns = [trial["evaluation"]["returns"] for trial in results]
+    random = results[0]["random"]["returns"]
+    drawn = picture(
+        lambda width: comparison.returns_figure(labels, returns, random, width=width),
+        "Episode returns of every trial",
     )
-    drawn = picture(lambda width: _returns(results, width), "Episode returns of every trial")
-    return section("Trials", listed, drawn, *more, *_film(run))
+    film = [
+        fold(f"One episode of trial {trial}", image(content, "gif", "Film of one episode"))
+        for trial, content in _first_file(run, "film.gif")
+    ]
+    return section("Trials", listed, drawn, *more, *film)
 
 
 def still(run: RunData, name: str, words: str) -> list[Content]:
     """A picture that the first trial with one drew of its episode; nothing where none did."""
-    for trial in range(len(run.summary["trials"])):
-        path = run.trial(trial) / "plots" / name
-        if path.is_file():
-            return [image(path.read_bytes(), "png", words)]
-    return []
+    return [image(content, "png", words) for _, content in _first_file(run, f"plots/{name}")]
 
 
 def facts(run: RunData) -> dict[str, str]:
@@ -114,21 +110,8 @@ def commands(run: RunData) -> dict[str, str]:
     return {f"proxima evaluate {run.summary['run_id']}{run.options}": "measure its policies again"}
 
 
-def _returns(results: Sequence[Record], width: float) -> Any:
-    return comparison.returns_figure(
-        [f"trial {trial['trial']}" for trial in results],
-        [trial["evaluation"]["returns"] for trial in results],
-        results[0]["random"]["returns"],
-        "",
-        width,
-    )
-
-
-def _film(run: RunData) -> list[Content]:
-    """The film of the first trial that has one."""
-    for trial in range(len(run.summary["trials"])):
-        path = run.trial(trial) / "film.gif"
-        if path.is_file():
-            shown = image(path.read_bytes(), "gif", "Film of one episode")
-            return [fold(f"One episode of trial {trial}", shown)]
-    return []
+def _first_file(run: RunData, name: str) -> list[tuple[int, bytes]]:
+    """The first trial whose directory has this file, and the file's content; nothing if none has."""
+    paths = [run.trial(trial) / name for trial in range(len(run.summary["trials"]))]
+    existing = [(trial, path) for trial, path in enumerate(paths) if path.is_file()]
+    return [(trial, path.read_bytes()) for trial, path in existing[:1]]

@@ -1,4 +1,4 @@
-"""What a handful of trials says: interquartile mean and stratified bootstrap interval.
+"""What a handful of trials says: interquartile mean and stratified bootstrap interval, of curves too.
 
 The trial is the unit. Episodes of one trial share one policy, so they are averaged first
 (`trial_means`) and only trials are resampled; resampling episodes would make the interval say how
@@ -7,13 +7,35 @@ well one policy was measured, not how well the algorithm learns.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 LEVEL = 0.95
 RESAMPLES = 2000  # the 2.5 % quantile then rests on 50 resamples
+MANY = 32  # trials from which on an interval is so narrow that fewer resamples draw the same line
+RESAMPLES_OF_MANY = 400
+GRID_POINTS = 200
+SPREAD = (5, 25, 75, 95)  # percentiles between which many trials are shaded
+
+Curve = tuple[ArrayLike, ArrayLike]  # a trial's evaluation steps and returns
+
+
+class Band(NamedTuple):
+    """What the trials of one run say together, on one grid of steps."""
+
+    steps: NDArray[np.float64]
+    iqm: NDArray[np.float64]
+    low: NDArray[np.float64] | None
+    high: NDArray[np.float64] | None
+    trials: int
+    failed: int
+    """Trials left out: without a point, or whose last return is not finite."""
+    held: int
+    """Trials that stopped before the last one and keep their last return."""
+    spread: NDArray[np.float64]
+    """(4, points): the percentiles `SPREAD` of the trials."""
 
 
 def interquartile_mean(values: ArrayLike, axis: int | None = None) -> Any:
@@ -51,56 +73,73 @@ def stratified_bootstrap_interval(
     return float(low), float(high)
 
 
-def aggregate(values: ArrayLike, level: float = LEVEL) -> dict[str, float | int | None]:
+def aggregate(values: ArrayLike) -> dict[str, float | int | None]:
     """The IQM and its interval over (trials,) or (trials, tasks) values, ready for JSON.
 
     `n` counts the values used, `failed` the non-finite ones left out; what cannot be said is None.
     """
-    count = sum(map(len, _strata(values)))
-    interval = stratified_bootstrap_interval(values, level)
-    low, high = (None, None) if interval is None else interval
+    used = np.concatenate([*_strata(values), ()])
+    low, high = stratified_bootstrap_interval(values) or (None, None)
     return {
-        "iqm": float(interquartile_mean(np.concatenate(_strata(values)))) if count else None,
+        "iqm": float(interquartile_mean(used)) if len(used) else None,
         "low": low,
         "high": high,
-        "n": count,
-        "failed": int(np.size(values)) - count,
+        "n": len(used),
+        "failed": int(np.size(values)) - len(used),
     }
 
 
 def trial_means(returns_per_trial: Iterable[Sequence[float]]) -> NDArray[np.float64]:
     """One number per trial, its mean return; NaN (failed) for no episodes or a non-finite one."""
     trials = [np.asarray(returns, dtype=float) for returns in returns_per_trial]
-    means = [
-        trial.mean() if trial.size and np.isfinite(trial).all() else np.nan for trial in trials
-    ]
+    means = [t.mean() if t.size and np.isfinite(t).all() else np.nan for t in trials]
     return np.asarray(means, dtype=float)
 
 
+def band(curves: Sequence[Curve], points: int = GRID_POINTS) -> Band:
+    """The IQM of the trials and its bootstrap interval on a common grid of steps."""
+    kept = []
+    for curve in curves:
+        steps, returns = (np.asarray(part, dtype=float) for part in curve)
+        finite = np.isfinite(returns)
+        if finite[-1:].any():
+            kept.append((steps[finite], returns[finite]))
+    failed = len(curves) - len(kept)
+    if not kept:
+        empty = np.zeros(0)
+        return Band(empty, empty, None, None, 0, failed, 0, np.zeros((len(SPREAD), 0)))
+    end = max(steps[-1] for steps, _ in kept)
+    start = max(steps[0] for steps, _ in kept)  # before it some trial has no return yet
+    grid = np.linspace(start, end, points if end > start else 1)
+    values = np.stack([np.interp(grid, steps, returns) for steps, returns in kept])
+    resamples = RESAMPLES if len(kept) <= MANY else RESAMPLES_OF_MANY
+    low, high = bootstrap_band(values, resamples) or (None, None)
+    # trials end between chunks, so ends a few percent apart are the same end
+    held = sum(bool(steps[-1] < 0.95 * end) for steps, _ in kept)
+    iqm = interquartile_mean(values, axis=0)
+    spread = np.percentile(values, SPREAD, axis=0)
+    return Band(grid, iqm, low, high, len(kept), failed, held, spread)
+
+
 def bootstrap_band(
-    curves: NDArray[np.float64], level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
+    curves: NDArray[np.float64], resamples: int = RESAMPLES
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """The pointwise interval of the IQM of (trials, points) curves, whole trials resampled."""
     count = len(curves)
     if count < 2:
         return None
-    drawn = np.random.default_rng(seed).integers(count, size=(resamples, count))
+    drawn = np.random.default_rng(0).integers(count, size=(resamples, count))
     cut = count // 4
     ends = sorted({cut, count - cut - 1})
     # One point at a time: all at once would hold resamples × trials × points numbers. The middle half
     # need not be sorted to be averaged.
     middles = (np.partition(point[drawn], ends, axis=1)[:, cut : count - cut] for point in curves.T)
-    points = [middle.mean(axis=1) for middle in middles]
-    low, high = _percentiles(np.transpose(points), level)
+    low, high = _percentiles(np.transpose([middle.mean(axis=1) for middle in middles]))
     return low, high
 
 
 def paired_comparison(
-    first: Sequence[Sequence[float]],
-    second: Sequence[Sequence[float]],
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]
 ) -> dict[str, float | int | str | None]:
     """How much better `first` is: P(first > second), ties half, and the mean difference.
 
@@ -123,23 +162,16 @@ def paired_comparison(
     }
     for name, scores in (("difference", differences), ("probability", improvements)):
         units = np.array([*map(np.mean, scores)] if unit == "trial" else np.ravel(scores))
-        interval = _mean_interval(units, level, resamples, seed)
         report[name] = float(units.mean()) if len(units) else None
-        report[f"{name}_low"], report[f"{name}_high"] = interval
+        low, high = None, None
+        if len(units) > 1:
+            drawn = np.random.default_rng(0).integers(len(units), size=(RESAMPLES, len(units)))
+            low, high = _percentiles(units[drawn].mean(axis=1)).tolist()
+        report[f"{name}_low"], report[f"{name}_high"] = low, high
     return report
 
 
-def _mean_interval(
-    units: NDArray[np.float64], level: float, resamples: int, seed: int
-) -> tuple[float, float] | tuple[None, None]:
-    if len(units) < 2:
-        return None, None
-    drawn = np.random.default_rng(seed).integers(len(units), size=(resamples, len(units)))
-    low, high = _percentiles(units[drawn].mean(axis=1), level)
-    return float(low), float(high)
-
-
-def _percentiles(resampled: NDArray[np.float64], level: float) -> NDArray[np.float64]:
+def _percentiles(resampled: NDArray[np.float64], level: float = LEVEL) -> NDArray[np.float64]:
     tail = 50 * (1 - level)
     return np.percentile(resampled, [tail, 100 - tail], axis=0)
 

@@ -97,7 +97,8 @@ def frame(
     y: Scale | None = None,
 ) -> None:
     """Draw the scales around filled axes; one that is not given follows from what was drawn."""
-    box = _box(axes)
+    bounds, (wide, tall) = axes.get_position(), axes.figure.get_size_inches()
+    box = Box(bounds.x0 * wide, bounds.y0 * tall, bounds.width * wide, bounds.height * tall)
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     x = scale(left, right, most=box.width / 0.6) if x is None else x
     y = scale(low, high, most=max(4.0, box.height / 0.38)) if y is None else y
@@ -180,10 +181,8 @@ def spell(ticks: Sequence[float], step: float) -> list[str]:
         digits = max(0, -floor(log10(step / unit) + 1e-9))
         letter = ("", "k", "M", "G", "T")[thousands]
         names = [f"{tick / unit:,.{digits}f}{letter}" for tick in ticks]
-    return [
-        "0" if tick == 0 else name.replace("-", "−")
-        for tick, name in zip(ticks, names, strict=True)
-    ]
+    written = zip(ticks, names, strict=True)
+    return ["0" if tick == 0 else name.replace("-", "−") for tick, name in written]
 
 
 def steps_scale(last: float, most: float = 10.0) -> Scale:
@@ -268,11 +267,6 @@ def decimals(value: float) -> int:
     if not isfinite(value) or value == round(value) or abs(value) >= 1000:
         return 0
     return 1 if abs(value) >= 10 else 2
-
-
-def _box(axes: Any) -> Box:
-    bounds, (wide, tall) = axes.get_position(), axes.figure.get_size_inches()
-    return Box(bounds.x0 * wide, bounds.y0 * tall, bounds.width * wide, bounds.height * tall)
 
 
 def _indexed(pixels: NDArray[np.uint8]) -> Any:

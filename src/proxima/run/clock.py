@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from proxima.track.telemetry import Attributes, Spans
+from proxima.track.tracker import Attributes, Spans
 from proxima.train.loop import Report
 
 

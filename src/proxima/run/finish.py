@@ -16,6 +16,8 @@ import numpy as np
 from proxima.domains.domain import Planned, Trainable, Trained, Verdict
 from proxima.report import comparison
 from proxima.report.chosen import chosen_trials
+from proxima.report.style import save
+from proxima.report.trials import draw_table, trial_rows
 from proxima.run import results
 from proxima.run.clock import time_summary, timed
 from proxima.run.files import read_rows
@@ -293,17 +295,16 @@ def _draw_all(run: Run, summary: Summary) -> None:
         return
     folder, title, random = run.files.plots, summary.scenario, judged[0].random
     curves = read_curves(run.files, run.domain.curve, summary.trials)
-    comparison.learning_curves(
-        folder / "learning_curves.png", curves, title=title, target=summary.target_reward
-    )
-    comparison.final_returns(
-        folder / "final_returns.png",
+    figure = comparison.learning_figure(curves, title, summary.target_reward)
+    save(figure, folder / "learning_curves.png")
+    figure = comparison.returns_figure(
         [f"trial {trial.trial}" for trial in judged],
         [_returns(trial.evaluation) for trial in judged],
-        random=None if random is None else _returns(random),
-        title=title,
+        None if random is None else _returns(random),
+        title,
     )
-    comparison.trials_table(folder / "trials.png", comparison.trial_rows(judged), title=title)
+    save(figure, folder / "final_returns.png")
+    draw_table(folder / "trials.png", trial_rows(judged), title)
 
 
 def _returns(episodes: Episodes | None) -> list[float]:

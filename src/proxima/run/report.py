@@ -10,7 +10,7 @@ from typing import Any
 from proxima.build import domain_of
 from proxima.core.errors import ProximaError
 from proxima.files import explaining
-from proxima.report import comparison, html, plots
+from proxima.report import comparison, html, plots, trials
 from proxima.report.page import RunData, report
 from proxima.run.files import RunFiles, find_run, read_rows, read_text
 from proxima.run.read import load_scenario, read_info, read_summary
@@ -70,7 +70,7 @@ def compare_references(
     with explaining(f"--plot {plot}"):
         comparison.compare_runs(plot, runs)
     improvements = [_improvement(first, second) for first, second in pairwise(runs)]
-    return comparison.comparison_rows(runs), improvements
+    return trials.comparison_rows(runs), improvements
 
 
 def _load_run(files: RunFiles) -> comparison.Run:
@@ -84,17 +84,17 @@ def _load_run(files: RunFiles) -> comparison.Run:
 
 
 def read_curves(
-    files: RunFiles, curve: tuple[str, str], trials: Sequence[TrialResult]
+    files: RunFiles, curve: tuple[str, str], results: Sequence[TrialResult]
 ) -> list[comparison.Curve]:
     """The learning curve of every trial: a metric of a stage, as its domain names them."""
     stage, metric = curve
-    paths = [files.trial(trial.trial) / stage / "metrics.jsonl" for trial in trials]
+    paths = [files.trial(trial.trial) / stage / "metrics.jsonl" for trial in results]
     return [plots.series(read_rows(path), metric) for path in paths]
 
 
 def _improvement(first: comparison.Run, second: comparison.Run) -> dict[str, Any]:
     try:
-        difference = comparison.improvement(first, second)
+        difference = trials.improvement(first, second)
     except ProximaError as error:
         return {"first": first.name, "second": second.name, "text": str(error)}
     text = (

@@ -17,7 +17,7 @@ from proxima.run.restore import furthest_step
 from proxima.run.results import RunInfo
 from proxima.run.signals import raising
 from proxima.scenario import Scenario, to_stored
-from proxima.track.connect import connect, connect_spans
+from proxima.track.process import connect, connect_spans
 from proxima.track.tracker import RunIds, Status
 
 

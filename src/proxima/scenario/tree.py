@@ -24,8 +24,7 @@ from pydantic import ConfigDict, with_config
 from proxima.build import ALGORITHMS, algorithm, domain, domain_with_backend
 from proxima.core.faults import KeyPath
 from proxima.core.network import Network
-from proxima.track.telemetry import TelemetryConfig
-from proxima.track.tracker import TrackingConfig
+from proxima.track.tracker import TelemetryConfig, TrackingConfig
 from proxima.train.checkpoint import CheckpointConfig
 from proxima.train.config import EvaluationConfig, TrainingConfig
 from proxima.train.convergence import ConvergenceConfig

@@ -6,9 +6,9 @@ as Python's `json` writes them, since both ends are Python.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
-from proxima.track.tracker import Status
+from proxima.track.tracker import RegisteredModel, RunIds, Status
 
 
 class ChildRun(NamedTuple):
@@ -64,23 +64,8 @@ class Finish(NamedTuple):
     parent: Status
 
 
-class Opened(NamedTuple):
-    """From the process: the runs' ids."""
-
-    parent: str
-    children: Sequence[str]
-
-
 class Progress(NamedTuple):
     """From the process: something was written."""
-
-
-class Registered(NamedTuple):
-    """From the process: a policy is in the Model Registry."""
-
-    name: str
-    version: str
-    uri: str
 
 
 class Warned(NamedTuple):
@@ -100,21 +85,16 @@ class Finished(NamedTuple):
 
 
 Work = Metrics | Artifacts | Registration | Finish
-Answer = Opened | Progress | Registered | Warned | Failed | Finished
+# RunIds: the runs are open; RegisteredModel: a policy is in the Model Registry
+Answer = RunIds | RegisteredModel | Progress | Warned | Failed | Finished
 Message = Plan | Work | Answer
-
-KINDS: dict[str, Any] = {
-    kind.__name__: kind
-    for kind in (
-        *(Plan, Metrics, Artifacts, Registration, Finish),
-        *(Opened, Progress, Registered, Warned, Failed, Finished),
-    )
-}
+KINDS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Message)}
 
 
 def encode(message: Message) -> bytes:
     """The message as a line."""
-    return json.dumps([type(message).__name__, *message]).encode() + b"\n"
+    fields = json.dumps([type(message).__name__, *message], default=int)  # NumPy's integers
+    return fields.encode() + b"\n"
 
 
 def decode(line: bytes) -> Any:
@@ -122,5 +102,5 @@ def decode(line: bytes) -> Any:
     kind, *fields = json.loads(line)
     message = KINDS[kind](*fields)
     if isinstance(message, Plan):  # JSON has lists only
-        return message._replace(children=[ChildRun(*each) for each in message.children])
+        return message._replace(children=[ChildRun(*child) for child in message.children])
     return message

@@ -26,7 +26,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from proxima.core.addresses import masked, without_secrets
-from proxima.track.telemetry import Attributes, Spans
+from proxima.track.tracker import Attributes, Spans
 from proxima.track.tracker import Status as RunStatus
 
 BATCH_SECONDS = 1.0
@@ -49,69 +49,57 @@ def start_exporter(
     trace_id = hashlib.sha256(run_id.encode()).digest()[:16]
     whole_id, started = secrets.token_bytes(8), time.time_ns()
 
-    def add(name: str, start: int, end: int, attributes: Attributes) -> None:
-        exporter.put(
-            Span(
-                trace_id=trace_id,
-                span_id=secrets.token_bytes(8),
-                parent_span_id=whole_id,
-                name=name,
-                kind=Span.SPAN_KIND_INTERNAL,
-                start_time_unix_nano=start,
-                end_time_unix_nano=end,
-                attributes=_key_values(attributes),
-            )
+    def put(name: str, start: int, end: int, attributes: Attributes, **more: Any) -> None:
+        span = Span(
+            trace_id=trace_id,
+            name=name,
+            kind=Span.SPAN_KIND_INTERNAL,
+            start_time_unix_nano=start,
+            end_time_unix_nano=end,
+            attributes=_key_values(attributes),
+            **more,
         )
+        exporter.queue.put(span)
+
+    def add(name: str, start: int, end: int, attributes: Attributes) -> None:
+        put(name, start, end, attributes, span_id=secrets.token_bytes(8), parent_span_id=whole_id)
 
     def finish(status: RunStatus) -> None:
-        exporter.put(
-            Span(
-                trace_id=trace_id,
-                span_id=whole_id,
-                name=WHOLE,
-                kind=Span.SPAN_KIND_INTERNAL,
-                start_time_unix_nano=started,
-                end_time_unix_nano=time.time_ns(),
-                attributes=_key_values({"run_id": run_id, "status": status, **attributes}),
-                status=Status(code=STATUS_CODES[status]),
-            )
-        )
+        about = {"run_id": run_id, "status": status, **attributes}
+        code = Status(code=STATUS_CODES[status])
+        put(WHOLE, started, time.time_ns(), about, span_id=whole_id, status=code)
         exporter.close()
 
     return Spans(add, finish)
 
 
 class Exporter:
-    """Owns the thread that sends."""
+    """Owns the thread that sends what is in its queue."""
 
     def __init__(self, endpoint: str, warn: Callable[[str], None]) -> None:
         self._endpoint, self._warn = endpoint, warn
         self._url = endpoint.rstrip("/").removesuffix("/v1/traces") + "/v1/traces"
         self._failed = False
-        self._queue: queue.SimpleQueue[Span | None] = queue.SimpleQueue()
+        self.queue: queue.SimpleQueue[Span | None] = queue.SimpleQueue()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="otlp-exporter", daemon=True)
         self._thread.start()
 
-    def put(self, span: Span) -> None:
-        """Queue a span."""
-        self._queue.put(span)
-
     def close(self) -> None:
         """Send what is left, and wait for that no longer than for one answer."""
         self._closing.set()
-        self._queue.put(None)
+        self.queue.put(None)
         self._thread.join(ANSWER_SECONDS)
 
     def _work(self) -> None:
         waiting: list[Span] = []
         going = True
         while going:
-            arrived = [self._queue.get()]
+            arrived = [self.queue.get()]
             self._closing.wait(BATCH_SECONDS)
             with suppress(queue.Empty):
                 while True:
-                    arrived.append(self._queue.get_nowait())
+                    arrived.append(self.queue.get_nowait())
             going = None not in arrived
             waiting += [span for span in arrived if span is not None]
             waiting = waiting[-MOST_WAITING:]
@@ -129,7 +117,11 @@ class Exporter:
         scope = resource.scope_spans.add()
         scope.scope.name, scope.scope.version = "proxima", version("proxima")
         scope.spans.extend(spans)
-        headers = {"Content-Type": "application/x-protobuf"} | _headers()
+        # OTEL_EXPORTER_OTLP_HEADERS asks to send more along, key=value,key=value
+        pairs = os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", "").split(",")
+        split = (pair.partition("=") for pair in pairs if "=" in pair)
+        headers = {key.strip(): unquote(value.strip()) for key, _, value in split}
+        headers = {"Content-Type": "application/x-protobuf"} | headers
         post = urllib.request.Request(self._url, request.SerializeToString(), headers)
         with urllib.request.urlopen(post, timeout=ANSWER_SECONDS) as answer:
             answer.read()
@@ -147,18 +139,11 @@ class Exporter:
             )
 
 
-def _headers() -> dict[str, str]:
-    """What OTEL_EXPORTER_OTLP_HEADERS asks to send along, `key=value,key=value`."""
-    pairs = os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", "").split(",")
-    split = (pair.partition("=") for pair in pairs if "=" in pair)
-    return {key.strip(): unquote(value.strip()) for key, _, value in split}
-
-
 def _key_values(attributes: Attributes) -> list[KeyValue]:
     return [KeyValue(key=key, value=_any_value(value)) for key, value in attributes.items()]
 
 
-def _any_value(value: Any) -> AnyValue:
+def _any_value(value: str | int | float | bool) -> AnyValue:
     if isinstance(value, bool):
         return AnyValue(bool_value=value)
     if isinstance(value, int):

@@ -19,38 +19,81 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, Any, cast
 
-from proxima.core.addresses import masked
-from proxima.track.messages import (
-    Answer,
-    Artifacts,
-    Failed,
-    Finish,
-    Finished,
-    Metrics,
-    Opened,
-    Plan,
-    Progress,
-    Registered,
-    Registration,
-    Warned,
-    Work,
-    decode,
-    encode,
-)
-from proxima.track.store import ENVIRONMENT, explain_failure
+from proxima.core.addresses import is_masked, masked
+from proxima.core.errors import ProximaError
+from proxima.track import messages
+from proxima.track.messages import ChildRun, Finish, Plan
+from proxima.track.store import ENVIRONMENT, explain_failure, resolve_uri
 from proxima.track.tracker import (
     STALLED_SECONDS,
+    Attributes,
     RegisteredModel,
     RunIds,
+    Spans,
     Status,
+    TelemetryConfig,
     Tracker,
+    TrackingConfig,
     TrackingOutcome,
+    no_tracker,
 )
 
 EXIT_SECONDS = 2  # how long the last message may take to go out, or a kill to be obeyed
+
+
+def connect(
+    config: TrackingConfig,
+    name: str,
+    run_id: str,
+    params: Mapping[str, Any],
+    trials: Sequence[int],
+    *,
+    stages: Sequence[str] = (),
+    resume_from: RunIds | None = None,
+    warn: Callable[[str], None],
+) -> Tracker:
+    """A tracker for run `run_id` of experiment `name` whose trials have these seeds; never waits.
+
+    Each trial is a child run, or with `stages` one per stage; these are numbered trial by trial.
+
+    With `resume_from` the named runs are opened again and go on. Metrics keep the values first
+    logged: what a resumed trial reports a second time, at a step the store already holds for that
+    metric, is left out. Parameters are not written again, since MLflow lets none change.
+    """
+    if not config.enabled:
+        return no_tracker()
+
+    try:
+        uri = resolve_uri(config.uri)
+    except ProximaError as error:
+        words = f"{error}. The run goes on without tracking; the local files hold everything."
+        warn(words)
+        parent, known = resume_from or (None, ())
+        outcome = TrackingOutcome(parent, known, (), words, None)
+        return no_tracker()._replace(finish=lambda *statuses: outcome, ids=lambda: resume_from)
+    texts = {key: str(value) for key, value in flatten(params).items()}
+    children = [
+        ChildRun(f"trial_{k}_{stage}" if stage else f"trial_{k}", k, int(seed), stage)
+        for k, seed in enumerate(trials)
+        for stage in (stages or ("",))
+    ]
+    plan = Plan(uri, name, run_id, texts, children, *(resume_from or ()))
+    return start_writer(plan, config.register, warn)
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The leaves of nested mappings under dotted names, `{"a": {"b": 1}}` as `{"a.b": 1}`."""
+    leaves: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            leaves |= flatten(value, f"{prefix}{key}.")
+        else:
+            leaves[f"{prefix}{key}"] = value
+    return leaves
 
 
 def start_writer(plan: Plan, register: bool, warn: Callable[[str], None]) -> Tracker:
@@ -60,19 +103,19 @@ def start_writer(plan: Plan, register: bool, warn: Callable[[str], None]) -> Tra
     def log_metrics(trial: int | None, step: int, metrics: Mapping[str, float]) -> None:
         # Made plain floats now: an array may be donated to the next chunk before it is sent.
         values = {name: float(value) for name, value in metrics.items()}
-        process.put(Metrics(number(trial), int(step), time.time_ns() // 1_000_000, values))
+        process.put(messages.Metrics(trial, step, time.time_ns() // 1_000_000, values))
 
     def log_artifacts(trial: int | None, path: Path, artifact_path: str | None) -> None:
-        process.put(Artifacts(number(trial), str(Path(path).absolute()), artifact_path))
+        process.put(messages.Artifacts(trial, str(path.absolute()), artifact_path))
 
     def register_policy(trial: int, directory: Path, metrics: Mapping[str, float]) -> None:
         if register:
             tags = {name: str(value) for name, value in metrics.items()}
-            process.put(Registration(int(trial), str(Path(directory).absolute()), tags))
+            process.put(messages.Registration(trial, str(directory.absolute()), tags))
 
     return Tracker(
         log_metrics=log_metrics,
-        log_parent_metrics=lambda step, metrics: log_metrics(None, step, metrics),
+        log_parent_metrics=partial(log_metrics, None),
         log_artifacts=log_artifacts,
         register=register_policy,
         finish=process.finish,
@@ -80,18 +123,24 @@ def start_writer(plan: Plan, register: bool, warn: Callable[[str], None]) -> Tra
     )
 
 
-def number(trial: int | None) -> int | None:
-    """The trial as JSON knows it, also where it came from an array."""
-    return None if trial is None else int(trial)
+def connect_spans(
+    config: TelemetryConfig, run_id: str, attributes: Attributes, warn: Callable[[str], None]
+) -> Spans:
+    """The spans of a run, below one that is the run itself and carries these attributes."""
+    given = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    endpoint = config.otlp_endpoint or given
+    if endpoint and is_masked(endpoint):  # a resumed run's
+        endpoint = given
+        if not endpoint:
+            warn(
+                f"telemetry.otlp_endpoint was stored without its password ({config.otlp_endpoint}); "
+                "set OTEL_EXPORTER_OTLP_ENDPOINT. The run goes on without spans."
+            )
+    if not endpoint:
+        return Spans(lambda name, start, end, attributes: None, lambda status: None)
+    from proxima.track.otlp import start_exporter  # protocol buffers take a while
 
-
-class Started(NamedTuple):
-    """A process with the ends of its pipes, unbuffered, and the file its stderr goes to."""
-
-    process: subprocess.Popen[bytes]
-    commands: io.FileIO
-    answers: io.FileIO
-    stderr: IO[bytes]
+    return start_exporter(endpoint, run_id, attributes, warn)
 
 
 class WriterProcess:
@@ -104,22 +153,20 @@ class WriterProcess:
         self._registered: list[RegisteredModel] = []
         self._finished = False
         self._last_progress = time.monotonic()
-        self._queue: queue.SimpleQueue[Plan | Work | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Plan | messages.Work | None] = queue.SimpleQueue()
         self._queue.put(plan)
         self._sender = threading.Thread(target=self._send, name="tracking-sender", daemon=True)
-        self._listener = threading.Thread(
-            target=self._listen, name="tracking-listener", daemon=True
-        )
+        self._listener = threading.Thread(target=self._listen, name="tracking-reader", daemon=True)
         try:
-            self._started = start()
+            self._process, self._stderr = start()
         except Exception as error:  # a run goes on without tracking whatever the reason
-            self._fail(explain_failure(plan.uri, f"its process could not be started ({error})"))
+            self._fail(f"its process could not be started ({error})")
             return
         self._sender.start()
         self._listener.start()
         atexit.register(self._hand_over)
 
-    def put(self, work: Work) -> None:
+    def put(self, work: messages.Work) -> None:
         """Queue work, or forget it where nothing can be written any more."""
         if self._error is None:
             self._queue.put(work)
@@ -131,9 +178,8 @@ class WriterProcess:
         while self._listener.is_alive() and not self._stalled():
             self._listener.join(timeout=0.2)
         if self._listener.is_alive():
-            reason = f"nothing was written for {STALLED_SECONDS} seconds"
-            self._fail(explain_failure(self._uri, reason))
-            self._started.process.kill()
+            self._fail(f"nothing was written for {STALLED_SECONDS} seconds")
+            self._process.kill()
             self._listener.join(EXIT_SECONDS)
         atexit.unregister(self._hand_over)
         parent, children = self.ids or (None, ())
@@ -145,40 +191,39 @@ class WriterProcess:
         return time.monotonic() - self._last_progress > STALLED_SECONDS
 
     def _send(self) -> None:
-        with suppress(OSError):  # the process has ended, which the listener tells
+        commands = cast(io.FileIO, self._process.stdin)
+        with suppress(OSError), commands:  # the process has ended, which the listener tells
             while (message := self._queue.get()) is not None:
-                write_all(self._started.commands, encode(message))
+                write_all(commands, messages.encode(message))
                 if isinstance(message, Finish):
                     break
-        with suppress(OSError):
-            self._started.commands.close()
 
     def _listen(self) -> None:
-        with io.BufferedReader(self._started.answers) as lines:
+        with io.BufferedReader(cast(io.FileIO, self._process.stdout)) as lines:
             for line in lines:
                 self._last_progress = time.monotonic()
                 if line.endswith(b"\n"):  # or the process was killed while it wrote
-                    self._heed(decode(line))
-        code = self._started.process.wait()
-        with self._started.stderr as stderr:
+                    self._heed(messages.decode(line))
+        code = self._process.wait()
+        how = f"with code {code}" if code >= 0 else f"by signal {-code}, {signal.strsignal(-code)}"
+        with self._stderr as stderr:
             if not self._finished:
-                reason = f"the tracking process ended {how(code)}{last_words(stderr)}"
-                self._fail(explain_failure(self._uri, reason))
+                self._fail(f"the tracking process ended {how}{last_words(stderr)}")
         self._queue.put(None)
 
-    def _heed(self, answer: Answer) -> None:
+    def _heed(self, answer: messages.Answer) -> None:
         match answer:
-            case Opened(parent, children):
+            case RunIds(parent, children):
                 self.ids = RunIds(parent, tuple(children))
-            case Registered():
-                self._registered.append(RegisteredModel(*answer))
-            case Warned(text):
+            case RegisteredModel():
+                self._registered.append(answer)
+            case messages.Warned(text):
                 self._say(text)
-            case Failed(error):
-                self._fail(error)
-            case Finished():
+            case messages.Failed(error):
+                self._stop(error)
+            case messages.Finished():
                 self._finished = True
-            case Progress():
+            case messages.Progress():
                 pass
 
     def _hand_over(self) -> None:
@@ -186,7 +231,10 @@ class WriterProcess:
         self._queue.put(None)
         self._sender.join(EXIT_SECONDS)
 
-    def _fail(self, error: str) -> None:
+    def _fail(self, reason: str) -> None:
+        self._stop(explain_failure(self._uri, reason))
+
+    def _stop(self, error: str) -> None:
         if self._error is None:
             self._error = error
             self._say(error)
@@ -196,8 +244,8 @@ class WriterProcess:
             self._warn(message)
 
 
-def start() -> Started:
-    """The tracking process, in a session of its own where no Ctrl-C reaches it."""
+def start() -> tuple[subprocess.Popen[bytes], IO[bytes]]:
+    """The tracking process, in a session of its own where no Ctrl-C reaches it, and its stderr."""
     # It finds the modules this process finds, in the same order, and (-P) no others.
     where = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     with ExitStack() as on_failure:
@@ -213,8 +261,7 @@ def start() -> Started:
             start_new_session=True,
         )
         on_failure.pop_all()
-    pipes = cast(io.FileIO, process.stdin), cast(io.FileIO, process.stdout)
-    return Started(process, *pipes, stderr)
+    return process, stderr
 
 
 def write_all(pipe: io.FileIO, content: bytes) -> None:
@@ -224,15 +271,8 @@ def write_all(pipe: io.FileIO, content: bytes) -> None:
         rest = rest[pipe.write(rest) :]
 
 
-def how(code: int) -> str:
-    """An exit code in words."""
-    return f"with code {code}" if code >= 0 else f"by signal {-code}, {signal.strsignal(-code)}"
-
-
 def last_words(file: IO[bytes]) -> str:
     """The last line that a process printed, if any, in brackets."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - 4000))
-    lines = file.read().decode(errors="replace").split("\n")
-    printed = [line.strip() for line in lines if line.strip()]
-    return f" ({printed[-1]})" if printed else ""
+    file.seek(max(0, file.seek(0, os.SEEK_END) - 4000))
+    printed = file.read().decode(errors="replace").strip()
+    return f" ({printed.splitlines()[-1].strip()})" if printed else ""

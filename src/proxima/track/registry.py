@@ -17,6 +17,7 @@ import numpy as np
 
 from proxima.core.errors import ProximaError
 from proxima.track import served_policy
+from proxima.track.store import expecting
 from proxima.track.tracker import RegisteredModel
 
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -84,7 +85,7 @@ def write_policy(
 def described(observation: Any) -> dict[str, Any]:
     """Shape and dtype of an observation, or those of its fields under their names."""
     if isinstance(observation, dict):
-        return {"fields": {name: described(each) for name, each in observation.items()}}
+        return {"fields": {name: described(field) for name, field in observation.items()}}
     return {"shape": list(observation.shape), "dtype": str(observation.dtype)}
 
 
@@ -109,7 +110,8 @@ def register_policy(
         client.log_model_artifacts(model.model_id, str(saved))
     client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
     client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=0)])
-    _ensure_registered_model(client, name)
+    with expecting("RESOURCE_ALREADY_EXISTS"):
+        client.create_registered_model(name)
     created = client.create_model_version(
         name, f"models:/{model.model_id}", run_id, tags, model_id=model.model_id
     )
@@ -124,6 +126,7 @@ def _save_model(path: Path, directory: Path, model: Any, run_id: str) -> None:
 
     policy = json.loads((directory / "policy.json").read_text())
     action = TensorSpec(np.dtype(policy["action"]["dtype"]), (-1, *policy["action"]["shape"]))
+    ids = {"model_uuid": model.model_id, "model_id": model.model_id}
     mlflow.pyfunc.save_model(
         path=str(path),
         python_model=served_policy.__file__,
@@ -133,23 +136,8 @@ def _save_model(path: Path, directory: Path, model: Any, run_id: str) -> None:
         # Pinned here, because MLflow would otherwise run the model to find out.
         pip_requirements=[f"{package}=={version(package)}" for package in PACKAGES],
         metadata={"policy": policy},
-        mlflow_model=Model(
-            artifact_path=model.artifact_location,
-            model_uuid=model.model_id,
-            run_id=run_id,
-            model_id=model.model_id,
-        ),
+        mlflow_model=Model(artifact_path=model.artifact_location, run_id=run_id, **ids),
     )
-
-
-def _ensure_registered_model(client: Any, name: str) -> None:
-    from mlflow.exceptions import MlflowException
-
-    try:
-        client.create_registered_model(name)
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_ALREADY_EXISTS":
-            raise
 
 
 def _check(directory: Path) -> None:

@@ -9,12 +9,11 @@ databases would turn them into 1.8e308.
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from proxima.core.addresses import masked
-from proxima.track.messages import Artifacts, Finish, Metrics, Plan
-from proxima.track.store import opening_sqlite
+from proxima.track.messages import Finish, Metrics, Plan
+from proxima.track.store import expecting, opening_sqlite
 from proxima.track.tracker import RunIds
 
 MAX_METRICS = 1000  # MLflow's limits for one log_batch
@@ -39,30 +38,19 @@ def open_session(plan: Plan, warn: Callable[[str], None]) -> Session:
     with opening_sqlite(plan.uri):
         from mlflow import MlflowClient
 
-        client = MlflowClient(plan.uri)
-        experiment_id = find_or_create_experiment(client, plan.name)
+        client: Any = MlflowClient(plan.uri)
+        if client.get_experiment_by_name(plan.name) is None:
+            with expecting("RESOURCE_ALREADY_EXISTS"):  # another process may be making it too
+                client.create_experiment(plan.name)
+        experiment_id = client.get_experiment_by_name(plan.name).experiment_id
     if plan.resume_parent is not None:
         ids = RunIds(plan.resume_parent, tuple(plan.resume_children))
-        if all(run_exists(client, run) for run in (ids.parent, *ids.children)):
-            return reopen_runs(client, ids)
-        shown = masked(plan.uri)
-        warn(f"The run to resume is not in {shown}; tracked as a new run there.")
+        with expecting("RESOURCE_DOES_NOT_EXIST"):
+            known = {run_id: client.get_run(run_id) for run_id in (ids.parent, *ids.children)}
+            last_steps = {run_id: reopen_run(client, run) for run_id, run in known.items()}
+            return Session(client, ids, last_steps)
+        warn(f"The run to resume is not in {masked(plan.uri)}; tracked as a new run there.")
     return Session(client, create_runs(client, experiment_id, plan), {})
-
-
-def find_or_create_experiment(client: Any, name: str) -> str:
-    """The id of the experiment of this name, which another process may be making too."""
-    from mlflow.exceptions import MlflowException
-
-    experiment = client.get_experiment_by_name(name)
-    if experiment is not None:
-        return str(experiment.experiment_id)
-    try:
-        return str(client.create_experiment(name))
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_ALREADY_EXISTS":
-            raise
-        return str(client.get_experiment_by_name(name).experiment_id)
 
 
 def create_runs(client: Any, experiment_id: str, plan: Plan) -> RunIds:
@@ -70,42 +58,25 @@ def create_runs(client: Any, experiment_id: str, plan: Plan) -> RunIds:
     tags = {"proxima.run_id": plan.run_id}
     parent = client.create_run(experiment_id, tags=tags, run_name=plan.run_id).info.run_id
     log_params(client, parent, plan.params)
+    tags["mlflow.parentRunId"] = parent
     children = []
-    for each in plan.children:
-        child = client.create_run(
-            experiment_id, tags=tags | {"mlflow.parentRunId": parent}, run_name=each.name
-        ).info.run_id
-        own = {"trial": str(each.trial), "seed": str(each.seed)}
-        own |= {"stage": each.stage} if each.stage else {}
-        log_params(client, child, {**plan.params, **own})
-        children.append(child)
+    for child in plan.children:
+        run_id = client.create_run(experiment_id, tags=tags, run_name=child.name).info.run_id
+        own = {"trial": str(child.trial), "seed": str(child.seed)}
+        own |= {"stage": child.stage} if child.stage else {}
+        log_params(client, run_id, {**plan.params, **own})
+        children.append(run_id)
     return RunIds(parent, tuple(children))
 
 
-def reopen_runs(client: Any, ids: RunIds) -> Session:
-    """Runs of before, running again, with the steps they got to."""
-    last_steps = {}
-    for run_id in (ids.parent, *ids.children):
-        client.update_run(run_id, status="RUNNING")
-        names = client.get_run(run_id).data.metrics
-        last_steps[run_id] = {
-            name: max(metric.step for metric in client.get_metric_history(run_id, name))
-            for name in names
-        }
-    return Session(client, ids, last_steps)
-
-
-def run_exists(client: Any, run_id: str) -> bool:
-    """Whether the store knows this run."""
-    from mlflow.exceptions import MlflowException
-
-    try:
-        client.get_run(run_id)
-    except MlflowException as error:
-        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-            return False
-        raise
-    return True
+def reopen_run(client: Any, run: Any) -> dict[str, int]:
+    """Let a run of before go on; the newest step of each of its metrics."""
+    run_id = run.info.run_id
+    client.update_run(run_id, status="RUNNING")
+    return {
+        name: max(metric.step for metric in client.get_metric_history(run_id, name))
+        for name in run.data.metrics
+    }
 
 
 def log_params(client: Any, run_id: str, params: Mapping[str, str]) -> None:
@@ -135,13 +106,6 @@ def log_metrics(session: Session, waiting: Sequence[Metrics]) -> int:
         for start in range(0, len(metrics), MAX_METRICS):
             session.client.log_batch(run_id, metrics=metrics[start : start + MAX_METRICS])
     return infinite
-
-
-def log_artifacts(session: Session, work: Artifacts) -> None:
-    """Copy a file or the contents of a directory to a run's artifacts."""
-    directory = Path(work.path).is_dir()
-    send = session.client.log_artifacts if directory else session.client.log_artifact
-    send(session.run(work.trial), work.path, work.artifact_path)
 
 
 def close_runs(session: Session, work: Finish) -> None:

@@ -40,8 +40,8 @@ def as_rows(observations: Any, kind: dict[str, Any]) -> Any:
     if missing:
         raise ValueError(f"the observations lack {', '.join(missing)}; this policy needs them")
     return {
-        name: as_batch(observations[name], tuple(each["shape"]), each["dtype"])
-        for name, each in kind["fields"].items()
+        name: as_batch(observations[name], tuple(field["shape"]), field["dtype"])
+        for name, field in kind["fields"].items()
     }
 
 

@@ -1,17 +1,18 @@
-"""What a tracker is, its settings, and the one that does nothing.
+"""What a run tells of itself while it runs, besides its files: to a tracker, and as spans.
 
 A tracker copies what the local files already hold to somewhere people look at many runs side by
-side. None of its functions waits for that place except `finish`, and none of them raises because
-of it: a failure is said once and handed back in the outcome.
+side. A span says what a run was doing from when to when; spans go to a collector by OTLP. None of
+the functions waits for their destination except `finish`, and none raises because of it: a
+failure is said once and handed back in the outcome.
 """
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 Status = Literal["finished", "interrupted", "failed"]
+Attributes = Mapping[str, str | int | float | bool]
 STALLED_SECONDS = 60  # after so long without anything written, nobody waits any longer
 
 
@@ -26,6 +27,16 @@ class TrackingConfig:
     A password in it is not stored: to resume, give the address again in MLFLOW_TRACKING_URI."""
     register: bool = True
     """Register a converged trial's policy in the Model Registry."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TelemetryConfig:
+    """What is measured and sent besides the metrics of every chunk."""
+
+    phases: bool = False
+    """When training has ended, measure how long rollout, environments, acting and learning take."""
+    otlp_endpoint: str | None = None
+    """Collector for spans, http://localhost:4318 for example; null takes OTEL_EXPORTER_OTLP_ENDPOINT."""
 
 
 class RunIds(NamedTuple):
@@ -70,6 +81,15 @@ class Tracker(NamedTuple):
     """The run ids, or None as long as they are not known; never waits."""
 
 
+class Spans(NamedTuple):
+    """The functions a run calls."""
+
+    add: Callable[[str, int, int, Attributes], None]
+    """(name, start, end, attributes): something that has ended, times in nanoseconds since 1970."""
+    finish: Callable[[Status], None]
+    """(the run's status): ends the span of the whole run; waits a moment for what is left to go out."""
+
+
 def no_tracker() -> Tracker:
     """A tracker that records nothing."""
     outcome = TrackingOutcome(None, (), (), None, None)
@@ -81,15 +101,3 @@ def no_tracker() -> Tracker:
         finish=lambda trial_statuses, status: outcome,
         ids=lambda: None,
     )
-
-
-def failed_tracker(error: str, ids: RunIds | None) -> Tracker:
-    """A tracker that records nothing, though it should have."""
-    parent, children = ids or (None, ())
-    outcome = TrackingOutcome(parent, children, (), error, None)
-    return no_tracker()._replace(finish=lambda trial_statuses, status: outcome, ids=lambda: ids)
-
-
-def warn_on_stderr(message: str) -> None:
-    """Say a message where it does not mix with a command's results."""
-    print(message, file=sys.stderr)

@@ -15,31 +15,16 @@ import signal
 import threading
 import time
 import warnings
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from proxima.track.messages import (
-    Answer,
-    Artifacts,
-    Failed,
-    Finish,
-    Finished,
-    Metrics,
-    Opened,
-    Plan,
-    Progress,
-    Registered,
-    Registration,
-    Warned,
-    Work,
-    decode,
-    encode,
-)
+from proxima.track import messages
+from proxima.track.messages import Answer, Finish, Plan, Work
 from proxima.track.registry import register_policy
-from proxima.track.runs import Session, close_runs, log_artifacts, log_metrics, open_session
+from proxima.track.runs import Session, close_runs, log_metrics, open_session
 from proxima.track.store import explain_failure
 from proxima.track.tracker import STALLED_SECONDS
 
@@ -54,35 +39,35 @@ class Writer:
 
     def __init__(self, plan: Plan, inbox: Inbox, answer: Callable[[Answer], None]) -> None:
         self.last_progress = time.monotonic()
-        self._plan, self._inbox, self._answer = plan, inbox, answer
+        self.inbox, self._plan, self._answer = inbox, plan, answer
         self._finish: Finish | None = None
-        self._left_out: dict[str, int] = defaultdict(int)
+        self._left_out: Counter[str] = Counter()
 
     def run(self) -> None:
         """Open the runs, write until `Finish`, close them; a failure is an answer."""
         session = None
         try:
-            session = open_session(self._plan, lambda text: self._answer(Warned(text)))
-            self._answer(Opened(*session.ids))
+            session = open_session(self._plan, lambda text: self._answer(messages.Warned(text)))
+            self._answer(session.ids)
             while self._finish is None:
                 self._note_progress()
                 self._write(session, self._take())
             close_runs(session, self._finish)
         except Exception as error:
             reason = explain_failure(self._plan.uri, str(error).strip() or type(error).__name__)
-            self._answer(Failed(reason))
+            self._answer(messages.Failed(reason))
             if session is not None:
                 self._close_after_failure(session, reason)
         if self._left_out:
             counts = ", ".join(f"{count} {what}" for what, count in self._left_out.items())
-            self._answer(Warned(f"MLflow tracking left out: {counts}"))
-        self._answer(Finished())
+            self._answer(messages.Warned(f"MLflow tracking left out: {counts}"))
+        self._answer(messages.Finished())
 
     def _take(self) -> list[Work]:
         """All work that waits, at least one piece; nothing counts after `Finish`."""
         taken: list[Work] = []
-        while not taken or (not self._inbox.empty() and len(taken) < MAX_TAKEN):
-            work = self._inbox.get()
+        while not taken or (not self.inbox.empty() and len(taken) < MAX_TAKEN):
+            work = self.inbox.get()
             if isinstance(work, Finish):
                 self._finish = work
                 break
@@ -90,30 +75,27 @@ class Writer:
         return taken
 
     def _write(self, session: Session, waiting: list[Work]) -> None:
-        infinite = log_metrics(session, [work for work in waiting if isinstance(work, Metrics)])
-        if infinite:
-            self._left_out["infinite metric values"] += infinite
+        client = session.client
+        metrics = [work for work in waiting if isinstance(work, messages.Metrics)]
+        self._left_out += Counter({"infinite metric values": log_metrics(session, metrics)})
         for work in waiting:
             match work:
-                case Artifacts() if not Path(work.path).exists():
+                case messages.Artifacts(path=path) if not Path(path).exists():
                     self._left_out["files that were gone"] += 1
-                case Artifacts():
-                    log_artifacts(session, work)
+                case messages.Artifacts(trial, path, artifact_path):
+                    whole = Path(path).is_dir()
+                    send = client.log_artifacts if whole else client.log_artifact
+                    send(session.run(trial), path, artifact_path)
                     self._note_progress()
-                case Registration(trial, directory, tags):
-                    model = register_policy(
-                        session.client,
-                        session.run(trial),
-                        self._plan.name,
-                        Path(directory),
-                        tags,
-                    )
-                    self._answer(Registered(*model))
+                case messages.Registration(trial, directory, tags):
+                    run_id, name = session.run(trial), self._plan.name
+                    model = register_policy(client, run_id, name, Path(directory), tags)
+                    self._answer(model)
                     self._note_progress()
 
     def _note_progress(self) -> None:
         self.last_progress = time.monotonic()
-        self._answer(Progress())
+        self._answer(messages.Progress())
 
     def _close_after_failure(self, session: Session, reason: str) -> None:
         # One attempt, so that a run which lost one artifact is not shown as running for ever.
@@ -130,13 +112,13 @@ def receive(commands: BinaryIO, inbox: Inbox, at_the_end: Finish) -> None:
     try:
         for line in commands:
             if line.endswith(b"\n"):  # or the parent was killed while it wrote
-                inbox.put(decode(line))
+                inbox.put(messages.decode(line))
     finally:
         inbox.put(at_the_end)
 
 
 def follow_parent(
-    parent: int, receiver: threading.Thread, end: Callable[[], None], writer: Writer
+    parent: int, receiver: threading.Thread, at_the_end: Finish, writer: Writer
 ) -> None:
     """End with the parent, once what it left is written or cannot be.
 
@@ -145,7 +127,7 @@ def follow_parent(
     while os.getppid() == parent:
         time.sleep(0.5)
     receiver.join(LAST_LINES_SECONDS)
-    end()
+    writer.inbox.put(at_the_end)
     orphaned = time.monotonic()
     while time.monotonic() - max(orphaned, writer.last_progress) < STALLED_SECONDS:
         time.sleep(0.5)
@@ -174,21 +156,19 @@ def main() -> None:
     first = commands.readline()
     if not first.endswith(b"\n"):
         return
-    plan: Plan = decode(first)
-    os.environ["MLFLOW_TRACKING_URI"] = (
-        plan.uri
-    )  # the registry looks for models in the default store
+    plan: Plan = messages.decode(first)
+    os.environ["MLFLOW_TRACKING_URI"] = plan.uri  # where the registry looks for models
     inbox: Inbox = queue.SimpleQueue()
 
     def answer(message: Answer) -> None:
         with suppress(OSError):  # nobody listens any more; the store still gets everything
-            answers.write(encode(message))
+            answers.write(messages.encode(message))
 
     writer = Writer(plan, inbox, answer)
     interrupted = Finish(["interrupted"] * len(plan.children), "interrupted")
     receiver = threading.Thread(target=receive, args=(commands, inbox, interrupted), daemon=True)
     receiver.start()
-    follow = (parent, receiver, lambda: inbox.put(interrupted), writer)
+    follow = (parent, receiver, interrupted, writer)
     threading.Thread(target=follow_parent, args=follow, daemon=True).start()
     writer.run()
     os._exit(0)  # taking MLflow's modules down in order would keep the run waiting
