@@ -11,7 +11,7 @@ from proxima.domains.control import envpool, gymnasium
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.language import hub
 from proxima.domains.packing import jumanji
-from proxima.domains.packing.config import PackingEnvConfig
+from proxima.domains.packing.scenario import PackingEnvConfig
 from proxima.track import dashboard
 
 MAZE = PackingEnvConfig(

@@ -204,7 +204,9 @@ def test_no_domain_imports_another():
         for module in modules_read(path):
             if module.startswith("domains."):
                 used = module.split(".")[1]
-                assert used == own or used in ("domain", "environments", "reinforcement"), f"{path}: {module}"
+                assert used == own or used in ("domain", "environments", "reinforcement"), (
+                    f"{path}: {module}"
+                )
 
 
 def test_no_import_cycles():

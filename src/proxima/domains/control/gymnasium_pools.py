@@ -156,7 +156,9 @@ class VectorPool:
             terminated, truncated = terminated & ~fake, truncated & ~fake
             self._ended = ended = terminated | truncated
             if ended.any() and self._mode is AutoresetMode.SAME_STEP:
-                next_obs = self._with_final(obs, ended, infos)
+                next_obs = by_field(np.array, obs)
+                for index in np.flatnonzero(ended).tolist():
+                    self._spaces.put(next_obs, index, self._final_obs(infos)[index])
             elif ended.any() and self._mode is AutoresetMode.DISABLED:
                 # The options are a fresh dict and mask: SyncVectorEnv takes the mask out of the dict.
                 first, _ = self._vector_env.reset(options={"reset_mask": ended.copy()})
@@ -164,17 +166,14 @@ class VectorPool:
                 by_field(lambda rows, new: setitem(rows, ended, new[ended]), obs, self._own(first))
         return HostStep(obs, reward, terminated, truncated, next_obs, ~fake)
 
-    def _with_final(self, obs: Any, ended: np.ndarray, infos: dict[str, Any]) -> Any:
+    def _final_obs(self, infos: dict[str, Any]) -> Any:
         if "final_obs" not in infos:
             raise ProximaError(
                 f"{self._name}: an episode ended in same-step autoreset mode, but the step's info "
                 "has no 'final_obs', without which truncated episodes have no value; "
                 "use next-step mode"
             )
-        before = by_field(np.array, obs)
-        for index in np.flatnonzero(ended).tolist():
-            self._spaces.put(before, index, infos["final_obs"][index])
-        return before
+        return infos["final_obs"]
 
     def send(self, actions: np.ndarray) -> None:
         """Keeps the actions until `receive`: nothing steps beside this process."""

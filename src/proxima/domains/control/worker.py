@@ -28,7 +28,7 @@ import gymnasium
 import numpy as np
 
 from proxima.core.errors import ProximaError
-from proxima.core.spaces import Box, Fields, ObservationSpace, Space
+from proxima.core.spaces import Fields, ObservationSpace, Space
 from proxima.core.types import HostStep
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.control.gymnasium import make_env
@@ -38,56 +38,44 @@ from proxima.domains.control.gymnasium_spaces import by_field
 RESET, STEP = b"r", b"s"
 DONE, FAILED = b".", b"!"
 PARENT_SECONDS = 2.0  # between two looks whether the trainer still runs
-ALIGNMENT = 64  # bytes: no two arrays share a cache line
-
-
-class Block(NamedTuple):
-    """An array in the memory; a structured observation has one for each of its fields."""
-
-    name: str
-    field: str | None
-    shape: tuple[int, ...]
-    dtype: str
-    offset: int
 
 
 class Rows(NamedTuple):
-    """Environments of a group in the shared memory, a row of each array for each of them."""
+    """Environments of a group in the shared memory: views of arrays with a row for each."""
 
     seeds: np.ndarray
     actions: np.ndarray
     step: HostStep
 
 
-def plan(
-    sizes: list[int], observation_space: ObservationSpace, action_space: Space
-) -> tuple[list[list[Block]], int]:
-    """The blocks of groups of so many environments, and the bytes they take together."""
-    observed: list[tuple[str | None, Box]] = (
-        [*observation_space.items()]
-        if isinstance(observation_space, Fields)
-        else [(None, observation_space)]
-    )
-    wanted = [
-        ("seeds", None, (), "int64"),
-        ("actions", None, action_space.shape, action_space.dtype),
-        ("reward", None, (), "float32"),
-        *((flag, None, (), "bool") for flag in ("terminated", "truncated", "mask")),
-        *(
-            (name, field, space.shape, space.dtype)
-            for name in ("obs", "next_obs")
-            for field, space in observed
-        ),
-    ]
-    groups, end = [], 0
-    for size in sizes:
-        blocks = []
-        for name, field, shape, dtype in wanted:
-            blocks.append(Block(name, field, (size, *shape), dtype, end))
-            filled = end + int(np.prod((size, *shape))) * np.dtype(dtype).itemsize
-            end = -(-filled // ALIGNMENT) * ALIGNMENT
-        groups.append(blocks)
-    return groups, end
+def row_type(observation_space: ObservationSpace, action_space: Space) -> np.dtype:
+    """What the memory holds of one environment; a structured observation has its fields within."""
+    observed: tuple[Any, ...]
+    if isinstance(observation_space, Fields):
+        inner = [(name, part.dtype, part.shape) for name, part in observation_space.items()]
+        observed = (np.dtype(inner, align=True),)
+    else:
+        observed = (observation_space.dtype, observation_space.shape)
+    step = {
+        "obs": observed,
+        "reward": ("float32",),
+        "terminated": ("bool",),
+        "truncated": ("bool",),
+        "next_obs": observed,
+        "mask": ("bool",),
+    }
+    actions = ("actions", action_space.dtype, action_space.shape)
+    parts = [("seeds", "int64"), actions, *((name, *part) for name, part in step.items())]
+    return np.dtype(parts, align=True)
+
+
+def rows_of(array: np.ndarray) -> Rows:
+    """The parts of an array of the row type; a structured observation is a dict."""
+    parts: dict[str, Any] = {name: array[name] for name in array.dtype.names or ()}
+    for name in ("obs", "next_obs"):
+        if fields := parts[name].dtype.names:
+            parts[name] = {field: parts[name][field] for field in fields}
+    return Rows(parts.pop("seeds"), parts.pop("actions"), HostStep(**parts))
 
 
 def allocate(size: int) -> int:
@@ -99,19 +87,6 @@ def allocate(size: int) -> int:
             descriptor = os.dup(file.fileno())
     os.truncate(descriptor, size)
     return descriptor
-
-
-def arrays(memory: mmap.mmap, blocks: list[Block], rows: slice) -> Rows:
-    """These rows of a group's arrays."""
-    named: dict[str, Any] = {}
-    for name, field, shape, dtype, offset in blocks:
-        count = int(np.prod(shape))
-        array = np.frombuffer(memory, dtype, count, offset).reshape(shape)[rows]
-        if field is None:
-            named[name] = array
-        else:
-            named.setdefault(name, {})[field] = array
-    return Rows(named.pop("seeds"), named.pop("actions"), HostStep(**named))
 
 
 def main() -> None:
@@ -143,13 +118,16 @@ def _groups(orders: dict[str, Any], memory: mmap.mmap) -> list[tuple[GymnasiumPo
     """This worker's environments of each group, and their rows of the shared arrays."""
     config = EnvConfig(**orders["config"])
     _import_definition(config.name, orders["module"])
-    groups = []
+    shape = orders["groups"], orders["share"]
     start, stop = orders["rows"]
-    for group, blocks in enumerate(orders["groups"]):
+    groups = []
+    for group in range(orders["groups"]):
         envs = [make_env(config) for _ in range(start, stop)]
         number = group * orders["share"] + start
         pool = GymnasiumPool(config.name, envs, number, orders["total"])
-        groups.append((pool, arrays(memory, blocks, slice(start, stop))))
+        kind = row_type(pool.observation_space, pool.action_space)
+        shared = np.ndarray(shape, kind, memory)
+        groups.append((pool, rows_of(shared[group, start:stop])))
     return groups
 
 

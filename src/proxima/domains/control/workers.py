@@ -122,11 +122,11 @@ class Workers:
         self._config = config
         self._total = num_envs
         self._say = say
-        sizes = [self.share] * groups
-        self._plan, size = worker.plan(sizes, self.observation_space, self.action_space)
-        self._descriptor = worker.allocate(size)
-        memory = mmap.mmap(self._descriptor, size)
-        self.groups = [worker.arrays(memory, blocks, slice(None)) for blocks in self._plan]
+        kind = worker.row_type(self.observation_space, self.action_space)
+        self._descriptor = worker.allocate(num_envs * kind.itemsize)
+        memory = mmap.mmap(self._descriptor, num_envs * kind.itemsize)
+        shared = np.ndarray((groups, self.share), kind, memory)
+        self.groups = [worker.rows_of(rows) for rows in shared]
         count = min(config.workers, self.share)
         bounds = [self.share * k // count for k in range(count + 1)]
         self.processes = [Worker(k, slice(bounds[k], bounds[k + 1])) for k in range(count)]
@@ -138,7 +138,7 @@ class Workers:
         """Waits until all environments are made."""
         if not self._is_ready:
             for process in self.processes:
-                self._expect(process, self._start_seconds)
+                self._expect(process, START_SECONDS)
         self._is_ready = True
 
     def has_answered(self, process: "Worker") -> bool:
@@ -156,7 +156,7 @@ class Workers:
             self.close()
             raise ProximaError(f"{message}; it was started again {MOST_FAILURES} times already")
         self._start(process)
-        self._expect(process, self._start_seconds)
+        self._expect(process, START_SECONDS)
         for group, rows in enumerate(self.groups):
             seeds = rows.seeds[process.rows]
             seeds[...] = [host_seed(int(seed), self.steps, process.failures) for seed in seeds]
@@ -168,7 +168,7 @@ class Workers:
     def reset(self, process: "Worker", group: int) -> None:
         """Resets the environments of a process, which must not fail again."""
         process.order(RESET, group)
-        self._expect(process, self._config.worker_timeout)
+        self._expect(process)
 
     def close(self) -> None:
         """Ends the processes; a second call does nothing."""
@@ -180,10 +180,6 @@ class Workers:
             os.close(self._descriptor)
         self._descriptor = -1
 
-    @property
-    def _start_seconds(self) -> float:
-        return max(START_SECONDS, self._config.worker_timeout)
-
     def _start(self, process: "Worker") -> None:
         config = self._config
         orders = {
@@ -192,13 +188,13 @@ class Workers:
             "total": self._total,
             "share": self.share,
             "rows": [process.rows.start, process.rows.stop],
-            "groups": self._plan,
+            "groups": len(self.groups),
         }
         process.start(self._descriptor, orders)
 
-    def _expect(self, process: "Worker", seconds: float) -> None:
-        """Waits for an answer without which there is no going on."""
-        problem = process.answer(seconds)
+    def _expect(self, process: "Worker", least: float = 0.0) -> None:
+        """Waits, at least so many seconds, for an answer without which there is no going on."""
+        problem = process.answer(max(least, self._config.worker_timeout))
         if problem is not None:
             self.close()
             raise ProximaError(self._described(process, problem))
