@@ -6,21 +6,67 @@ gymnasium, envpool   pools on the host                               pools.py
 module:make_env      the user's own (own.py): compiled, or a pool    compiled.py, pools.py
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Generic
 
+from pydantic import with_config
+
+from proxima.build import backends
 from proxima.core.errors import ProximaError
-from proxima.core.functions import path_to
+from proxima.core.faults import Fault
+from proxima.core.functions import GIVEN, path_to
 from proxima.domains import reinforcement
-from proxima.domains.control.config import BACKENDS
+from proxima.domains.control.config import BACKENDS, EnvConfig
 from proxima.domains.control.film import film_of
-from proxima.domains.control.scenario import ControlScenario, control_faults
 from proxima.domains.domain import Domain, Prepared
 from proxima.domains.environments import suggestion
 from proxima.domains.reinforcement import Built
 from proxima.report import returns
 from proxima.report.page import Page, RunData
+from proxima.scenario.tree import RULES, A, EnvironmentScenario, N
+from proxima.scenario.words import either
+from proxima.yaml import shown
+
+
+@with_config(RULES)
+@dataclass(frozen=True, kw_only=True)
+class ControlScenario(EnvironmentScenario[A, N], Generic[A, N]):
+    """An experiment with an environment of Gymnax, Gymnasium or EnvPool, or with one of the user's own."""
+
+    env: EnvConfig = field(default_factory=EnvConfig)
+    """The environment."""
+
+
+def control_faults(scenario: ControlScenario) -> Iterator[Fault]:
+    """Backends that there are not, and workers or groups of environments that the backend has no use for."""
+    env = scenario.env
+    if env.backend not in BACKENDS and not env.is_own:
+        known = BACKENDS if env.backend in backends() else backends()  # of this domain, or of any
+        names = either([*known, "your own as package.module:make_env"])
+        yield Fault((("env", "backend"),), f"{shown(env.backend)} is not allowed: must be {names}")
+        return
+    if env.backend == "gymnax" and env.workers:
+        text = f"{env.workers}, and env.backend gymnax has no workers: it is compiled; set 0"
+        yield Fault((("env", "workers"), ("env", "backend")), text)
+    if env.backend.startswith(GIVEN) and env.workers:
+        text = (
+            f"{env.workers}, and worker processes cannot make an environment that lives in this program; "
+            "put its class or function into a module and name it package.module:make_env, or set 0"
+        )
+        yield Fault((("env", "workers"), ("env", "backend")), text)
+    if env.groups == 1:
+        return
+    if env.backend == "gymnax" or (env.backend != "envpool" and not env.workers):
+        text = (
+            f"{env.groups}, and nothing steps beside the policy; set env.workers (with env.backend "
+            "gymnasium), or env.groups to 1"
+        )
+        yield Fault((("env", "groups"), ("env", "workers"), ("env", "backend")), text)
+    if env.num_envs % env.groups:
+        text = f"{env.num_envs} environments cannot be divided into {env.groups} groups; take an even number"
+        yield Fault((("env", "num_envs"), ("env", "groups")), text)
 
 
 def prepare(scenario: ControlScenario) -> Prepared:

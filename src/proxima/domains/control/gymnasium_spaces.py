@@ -18,18 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from proxima.core import spaces as ours
 from proxima.core.errors import ProximaError
-from proxima.core.spaces import (
-    ACTION_MASK,
-    Box,
-    Discrete,
-    MultiDiscrete,
-    ObservationSpace,
-    Space,
-    box,
-    fields,
-    mask_space,
-)
+from proxima.core.spaces import ACTION_MASK, ObservationSpace, Space
 
 ONE_HOT = 1_000  # values of a Discrete observation up to which it becomes flags
 # Compiled programs have no more than 32 bits, and no fewer of a float.
@@ -69,7 +60,7 @@ def translate(name: str, observation_space: Any, action_space: Any) -> Translati
             for key, row in rows(obs).items():
                 store[key][index] = row
 
-        space = fields({key: part for key, (_, part, _) in parts.items()})
+        space = ours.fields({key: part for key, (_, part, _) in parts.items()})
         return Translation(space, actions, put_fields, rows, to_env)
     _, field, encode = parts[""]
 
@@ -112,7 +103,7 @@ def _leaves(space: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         yield from _leaves(inner, (*path, str(key)))
 
 
-def _field(name: str, space: Any, path: Path, actions: Space) -> tuple[Box, Encode]:
+def _field(name: str, space: Any, path: Path, actions: Space) -> tuple[ours.Box, Encode]:
     """The space of one array of an observation, and how it is made."""
     if path == (ACTION_MASK,):
         return _mask(name, space, actions)
@@ -120,14 +111,15 @@ def _field(name: str, space: Any, path: Path, actions: Space) -> tuple[Box, Enco
         first, count = int(space.start), int(space.n)
         values = np.arange(first, first + count)
         if count <= ONE_HOT:
-            return box(0, 1, (count,), "bool"), lambda obs: np.asarray(obs)[..., None] == values
-        whole = box(first, first + count - 1, (), "int32")
+            flags = ours.box(0, 1, (count,), "bool")
+            return flags, lambda obs: np.asarray(obs)[..., None] == values
+        whole = ours.box(first, first + count - 1, (), "int32")
         return whole, lambda obs: np.asarray(obs, np.int32)
     if isinstance(space, spaces.MultiBinary):
-        return box(0, 1, space.shape, "bool"), lambda obs: np.asarray(obs, bool)
+        return ours.box(0, 1, space.shape, "bool"), lambda obs: np.asarray(obs, bool)
     if isinstance(space, spaces.Box):
         dtype = np.dtype(NARROW.get(str(space.dtype), space.dtype))
-        numbers = box(space.low, space.high, space.shape, str(dtype))
+        numbers = ours.box(space.low, space.high, space.shape, str(dtype))
         return numbers, lambda obs: np.asarray(obs, dtype)
     where = f"field {'.'.join(path)!r} of the " if path else ""
     raise ProximaError(
@@ -137,14 +129,14 @@ def _field(name: str, space: Any, path: Path, actions: Space) -> tuple[Box, Enco
     )
 
 
-def _mask(name: str, space: Any, actions: Space) -> tuple[Box, Encode]:
+def _mask(name: str, space: Any, actions: Space) -> tuple[ours.Box, Encode]:
     """The field of valid actions, whose flags may come flat or as numbers 0 and 1."""
-    if isinstance(actions, Box):
+    if isinstance(actions, ours.Box):
         raise ProximaError(
             f"{name}: it observes an {ACTION_MASK!r}, and its actions are continuous: a mask is for "
             "choices; rename that field"
         )
-    wanted = mask_space(actions)
+    wanted = ours.mask_space(actions)
     given = tuple(space.shape or ())
     if given not in (wanted.shape, (math.prod(wanted.shape),)):
         raise ProximaError(
@@ -160,25 +152,20 @@ def _mask(name: str, space: Any, actions: Space) -> tuple[Box, Encode]:
 
 def _actions(name: str, space: Any) -> tuple[Space, ToEnv]:
     """The actions an agent takes, and how they become the environment's: shifted by its start, or clipped."""
+
+    def typed(actions: np.ndarray) -> np.ndarray:
+        return np.asarray(actions, space.dtype)
+
     if isinstance(space, spaces.Discrete):
-        return (
-            Discrete(int(space.n)),
-            lambda actions: np.asarray(actions, space.dtype) + space.start,
-        )
+        return ours.Discrete(int(space.n)), lambda actions: typed(actions) + space.start
     if isinstance(space, spaces.MultiDiscrete) and len(np.unique(space.nvec)) == 1:
         form, start = space.nvec.shape, space.start
-        return (
-            MultiDiscrete(int(space.nvec.flat[0]), int(space.nvec.size)),
-            lambda actions: np.asarray(actions, space.dtype).reshape(-1, *form) + start,
-        )
+        choices = ours.MultiDiscrete(int(space.nvec.flat[0]), int(space.nvec.size))
+        return choices, lambda actions: typed(actions).reshape(-1, *form) + start
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         shape, low, high = space.shape, space.low, space.high
-        return (
-            box(low, high, shape),
-            lambda actions: np.clip(
-                np.asarray(actions, space.dtype).reshape(-1, *shape), low, high
-            ),
-        )
+        numbers = ours.box(low, high, shape)
+        return numbers, lambda actions: np.clip(typed(actions).reshape(-1, *shape), low, high)
     raise ProximaError(
         f"{name}: its action space is {space}, and only Discrete, MultiDiscrete with choices among equally "
         "many, and Box spaces of floats can be acted in; a gymnasium.ActionWrapper may turn it into one"

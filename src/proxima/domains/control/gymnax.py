@@ -105,17 +105,17 @@ def _import_gymnax() -> Any:
 @contextlib.contextmanager
 def _deferred(*names: str) -> Iterator[None]:
     """While open, these modules import as placeholders that load the real one when first used."""
-    missing = [name for name in names if name not in sys.modules]
-    for name in missing:
-        placeholder = types.ModuleType(name)
-        placeholder.__getattr__ = functools.partial(_attribute_of, name)  # type: ignore[method-assign]
-        sys.modules[name] = placeholder
+    placeholders = {name: Placeholder(name) for name in names if name not in sys.modules}
+    sys.modules.update(placeholders)
     try:
         yield
     finally:
-        for name in missing:
+        for name in placeholders:
             del sys.modules[name]
 
 
-def _attribute_of(module: str, attribute: str) -> Any:
-    return getattr(importlib.import_module(module), attribute)
+class Placeholder(types.ModuleType):
+    """Has the attributes of the module that it stands for, which it loads when it is asked for one."""
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(importlib.import_module(self.__name__), attribute)
