@@ -37,7 +37,7 @@ def refusal(needed, extra, package):
     ("package", "call", "needed", "extra"),
     [
         ("jumanji", lambda: jumanji.make(MAZE, 0), "env.backend: jumanji", "packing"),
-        ("envpool", lambda: envpool.spaces(CARTPOLE), "env.backend: envpool", "envpool"),
+        ("envpool", lambda: envpool.EnvPool(CARTPOLE, 1), "env.backend: envpool", "envpool"),
         ("huggingface_hub", lambda: hub.locate("a/b"), "a/b: a model of the hub", "language"),
         ("flask", lambda: dashboard.serve(None, 5999), "proxima dashboard", "dashboard"),
     ],
