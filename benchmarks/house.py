@@ -43,7 +43,6 @@ PATH = (
     ("run/session.py", "experiment/session.py"),
     ("run/record.py", "experiment/recording.py"),
     ("domains/control/domain.py", "build.py"),
-    ("domains/control/environments.py",),
     ("domains/reinforcement.py",),
     ("train/reinforcement.py", "train/program.py"),
     ("train/loop.py",),

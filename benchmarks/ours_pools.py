@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).parent / "peers"))
 import protocol
 
 import proxima
-from proxima.domains.control.environments import build
-from proxima.domains.control.pools import training_pools
+from proxima.domains.control.domain import build
+from proxima.domains.control.pools import make_pools
 from proxima.train.devices import prepare_host, use_compilation_cache
 from proxima.train.host.act import explorer
 from proxima.train.host.collect import HostCollector
@@ -50,7 +50,7 @@ def prepare(options) -> protocol.Run:
     agent = built.agent
     learners = jax.jit(jax.vmap(agent.init))(jax.random.split(jax.random.key(0), 1))
     explore = explorer(agent, agent.policy(learners))
-    collector = HostCollector(training_pools(scenario.env, envs, print), 1, steps)
+    collector = HostCollector(make_pools(scenario.env, print).train(envs), 1, steps)
 
     @jax.jit
     def draw(key: jax.Array):

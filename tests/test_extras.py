@@ -11,7 +11,7 @@ from proxima.domains.control import envpool, gymnasium
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.language import hub
 from proxima.domains.packing import jumanji
-from proxima.domains.packing.config import PackingEnvConfig
+from proxima.domains.packing.scenario import PackingEnvConfig
 from proxima.track import dashboard
 
 MAZE = PackingEnvConfig(
@@ -37,7 +37,7 @@ def refusal(needed, extra, package):
     ("package", "call", "needed", "extra"),
     [
         ("jumanji", lambda: jumanji.make(MAZE, 0), "env.backend: jumanji", "packing"),
-        ("envpool", lambda: envpool.spaces(CARTPOLE), "env.backend: envpool", "envpool"),
+        ("envpool", lambda: envpool.EnvPool(CARTPOLE, 1), "env.backend: envpool", "envpool"),
         ("huggingface_hub", lambda: hub.locate("a/b"), "a/b: a model of the hub", "language"),
         ("flask", lambda: dashboard.serve(None, 5999), "proxima dashboard", "dashboard"),
     ],

@@ -22,7 +22,7 @@ from proxima.core.spaces import ACTION_MASK, Discrete, MultiDiscrete, Space, box
 from proxima.core.trees import fingerprint
 from proxima.core.types import Step, TrainState, View
 from proxima.domains import reinforcement
-from proxima.domains.control import environments
+from proxima.domains.control.domain import build
 from proxima.nets.actor_critic import MLPConfig
 from proxima.scenario import load
 from proxima.train.compiled.chunk import run_updates, split_streams
@@ -490,6 +490,6 @@ def test_trading_is_not_played_with_knowledge_of_the_prices_to_come(workdir, mon
     monkeypatch.setattr(reinforcement, "compiled", noted)
     domain_of(trading).data.generate(trading, workdir)
     domain_of(trading).prepare(trading)
-    made.append(environments.build(control))
+    made.append(build(control))
     assert [built.agent.search_in_evaluation for built in made] == [False, True]
     assert not spo(CONFIG, problem(BOTH)._replace(foresees=True)).search_in_evaluation

@@ -22,7 +22,7 @@ from tiny import (
 
 import proxima
 from proxima.core.types import View
-from proxima.domains.control.environments import build
+from proxima.domains.control.domain import build
 from proxima.report.chosen import chosen_trials
 from proxima.run.files import RunFiles
 from proxima.run.read import read_summary

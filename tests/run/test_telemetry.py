@@ -12,7 +12,7 @@ from tiny import BUDGET, equal_bits, flags, read, results_of, rows_of, run_main,
 
 import proxima
 from proxima.domains import reinforcement
-from proxima.domains.control.environments import build
+from proxima.domains.control.domain import build
 from proxima.run.files import read_rows
 from proxima.scenario import load
 from proxima.train.compiled import profile

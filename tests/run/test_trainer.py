@@ -16,7 +16,7 @@ from tiny import run_process
 import proxima
 from proxima.core.distributions import categorical
 from proxima.core.errors import ProximaError
-from proxima.domains.control.environments import build
+from proxima.domains.control.domain import build
 from proxima.domains.control.gymnasium_spaces import notes
 
 SMALL = {

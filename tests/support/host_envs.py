@@ -4,11 +4,13 @@ import jax
 import jax.numpy as jnp
 import known_envs  # noqa: F401, registers them
 import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from problems import problem_of
 
 from proxima.algorithms.ppo import PPOConfig, ppo
 from proxima.domains.control import gymnasium as adapter
 from proxima.domains.control.config import EnvConfig
+from proxima.domains.control.gymnasium_pools import VectorPool
 from proxima.train.host import program as host
 
 MODES = ("same_step", "next_step", "disabled")
@@ -51,6 +53,15 @@ class Spy:
         self.pool.close()
 
 
+def make_pool(config: EnvConfig, num_envs: int, autoreset: str, render: bool = False):
+    """A pool of environments in this process, which reset themselves in that mode."""
+    if autoreset == "same_step":
+        return adapter.make_pool(config, num_envs, render)
+    mode = AutoresetMode[autoreset.upper()]
+    made = [lambda: adapter.make_env(config, render)] * num_envs
+    return VectorPool(SyncVectorEnv(made, copy=False, autoreset_mode=mode))
+
+
 def make(
     config: EnvConfig = CARTPOLE,
     trials: int = 1,
@@ -65,14 +76,14 @@ def make(
     agent = ppo(algorithm, problem_of(adapter.spaces(config), NUM_ENVS))
     spies = []
 
-    def make_pool(num_envs, render):
-        spies.append(Spy(adapter.make_pool(config, num_envs, autoreset, render)))
+    def spied(num_envs, render):
+        spies.append(Spy(make_pool(config, num_envs, autoreset, render)))
         return spies[-1]
 
     def make_groups(num_envs):
-        return [make_pool(num_envs // groups, False) for _ in range(groups)]
+        return [spied(num_envs // groups, False) for _ in range(groups)]
 
-    pools = host.Pools(make_groups, make_pool)
+    pools = host.Pools(make_groups, spied)
     return host.host_program(agent, pools, trials, NUM_ENVS, STEPS, 0), agent, spies
 
 

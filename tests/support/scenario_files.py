@@ -7,7 +7,7 @@ import pytest
 
 from proxima.algorithms.ppo import PPOConfig
 from proxima.core.errors import ProximaError
-from proxima.domains.control.scenario import ControlScenario
+from proxima.domains.control.domain import ControlScenario
 from proxima.nets.actor_critic import MLPConfig
 from proxima.scenario import load
 

@@ -6,13 +6,14 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
-from host_envs import COUNTER, MODES
+from host_envs import COUNTER, MODES, make_pool
 from known_envs import Counter
 
 from proxima.core.errors import ProximaError
 from proxima.core.spaces import Box, Discrete, box
 from proxima.domains.control import gymnasium as adapter
 from proxima.domains.control.config import EnvConfig
+from proxima.domains.control.gymnasium_pools import VectorPool
 
 VECTOR_MODES = {
     "same_step": AutoresetMode.SAME_STEP,
@@ -72,9 +73,9 @@ def masked_transitions(pool, seeds: list[int], actions: np.ndarray) -> list[list
 
 def pools(num_envs: int):
     """Every way to make a pool of Counters."""
-    made = [adapter.make_pool(COUNTER, num_envs, autoreset=mode) for mode in MODES]
+    made = [make_pool(COUNTER, num_envs, mode) for mode in MODES]
     made += [
-        adapter.wrap_pool(SyncVectorEnv([Counter] * num_envs, copy=copy, autoreset_mode=mode))
+        VectorPool(SyncVectorEnv([Counter] * num_envs, copy=copy, autoreset_mode=mode))
         for mode in VECTOR_MODES.values()
         for copy in (False, True)
     ]
@@ -95,7 +96,7 @@ def test_every_autoreset_mode_gives_the_transitions_of_a_plain_loop():
 
 @pytest.mark.parametrize(("mode", "fakes"), [("same_step", 0), ("next_step", 1), ("disabled", 0)])
 def test_only_next_step_mode_has_fake_rows(mode, fakes):
-    pool = adapter.make_pool(COUNTER, 1, autoreset=mode)
+    pool = make_pool(COUNTER, 1, mode)
     pool.reset([0])  # the first episode is one step long
     first, second = pool.step(np.array([0])), pool.step(np.array([0]))
     assert first.mask.all() and first.truncated.all()
@@ -116,7 +117,7 @@ def test_the_mode_of_a_vector_env_is_its_own_although_metadata_are_shared():
     same = SyncVectorEnv([Counter], autoreset_mode=AutoresetMode.SAME_STEP)
     SyncVectorEnv([Counter], autoreset_mode=AutoresetMode.NEXT_STEP)
     assert same.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP  # what Gymnasium claims
-    pool = adapter.wrap_pool(same)
+    pool = VectorPool(same)
     pool.reset([0])
     step = pool.step(np.array([0]))
     assert (step.next_obs[0].tolist(), step.obs[0].tolist()) == ([0, 1, -1], [1, 0, 0])
@@ -125,7 +126,7 @@ def test_the_mode_of_a_vector_env_is_its_own_although_metadata_are_shared():
 
 def test_a_native_vector_env_is_taken_as_its_metadata_say():
     vector_env = gymnasium.make_vec("CartPole-v1", 3, vectorization_mode="vector_entry_point")
-    pool = adapter.wrap_pool(vector_env)
+    pool = VectorPool(vector_env)
     first = pool.reset([1, 2, 3])
     np.testing.assert_array_equal(first, pool.reset([1, 2, 3]))
     fakes = [~pool.step(np.zeros(3, int)).mask for _ in range(30)]
@@ -138,7 +139,7 @@ def test_a_vector_env_that_does_not_tell_its_mode_is_refused():
         num_envs = 1
 
     with pytest.raises(ProximaError, match="autoreset_mode"):
-        adapter.wrap_pool(Silent())
+        VectorPool(Silent())
 
 
 def test_spaces_and_actions_are_translated():
@@ -172,7 +173,7 @@ def test_an_environment_that_raises_is_named_with_its_step_and_message():
         for _ in range(9):
             pool.step(np.zeros(3, int))
     assert isinstance(caught.value.__cause__, ValueError)
-    wrapped = adapter.make_pool(config, 1, autoreset="next_step")
+    wrapped = make_pool(config, 1, "next_step")
     wrapped.reset([2])
     with pytest.raises(ProximaError, match=r"step 3.*wheel came off"):
         for _ in range(9):

@@ -125,6 +125,6 @@ def test_mistakes_are_named():
         make(EnvConfig(name="CartPol-v1"))
     with pytest.raises(
         ProximaError,
-        match=r"env.params.gravty: CartPole-v1 has no such parameter; did you mean gravity",
+        match=r"env.params.gravty: CartPole-v1 has no such setting; did you mean gravity",
     ):
         make(EnvConfig(name="CartPole-v1", params={"gravty": 1.0}))

@@ -9,7 +9,7 @@ from page_reader import read
 from PIL import Image
 from run_directories import EVIL, write_run
 
-from proxima.domains.control.page import page
+from proxima.domains.control.domain import page
 from proxima.report import html, numbers
 from proxima.report.page import report
 from proxima.run.report import read_run

@@ -11,6 +11,7 @@ from proxima.core.spaces import Box, Discrete, MultiDiscrete, box, fields
 from proxima.domains.control import gymnasium as adapter
 from proxima.domains.control import pools
 from proxima.domains.control.config import EnvConfig
+from proxima.domains.control.gymnasium_pools import VectorPool
 from proxima.domains.control.workers import worker_groups
 
 MASKED = EnvConfig(name="TestMasked-v0", workers=2)
@@ -79,7 +80,7 @@ def kinds():
     """Every way to step Masked environments, by name."""
     vector = {
         f"vector, {mode.value}": lambda mode=mode: [
-            adapter.wrap_pool(SyncVectorEnv([Masked] * len(SEEDS), autoreset_mode=mode))
+            VectorPool(SyncVectorEnv([Masked] * len(SEEDS), autoreset_mode=mode))
         ]
         for mode in AutoresetMode
     }
@@ -185,7 +186,7 @@ def moved(obs: np.ndarray, action: int) -> np.ndarray:
 
 def test_envpool_rows_are_real_steps_or_masked_and_keep_the_final_observation():
     config = EnvConfig(name="CartPole-v1", backend="envpool", max_steps_per_episode=12, workers=2)
-    pool = pools.training_pools(config, 6, print)[0]
+    pool = pools.make_pools(config, print).train(6)[0]
     obs, steps, before = pool.reset(range(6)), np.zeros(6, int), np.zeros(6, bool)
     rng, endings = np.random.default_rng(0), set()
     for _ in range(60):
@@ -230,7 +231,7 @@ def test_an_environment_depends_on_its_own_seed_alone(settings):
     traces = []
     for groups in (1, 2):
         config = EnvConfig(name="CartPole-v1", groups=groups, **settings)
-        made = pools.training_pools(config, 4, print)
+        made = pools.make_pools(config, print).train(4)
         traces += [trace(made, seeds), trace(made, seeds), trace(made, seeds[::-1])[:, ::-1]]
         for pool in made:
             pool.close()
@@ -244,7 +245,7 @@ def test_envpool_gives_fields_and_masks_too():
     observation_space, action_space = pools.spaces(config)
     assert action_space == Discrete(4)
     assert observation_space.get("action_mask") == box(0, 1, (4,), "bool")
-    pool = pools.evaluation_pool(config, 3, False, print)
+    pool = pools.make_pools(config, print).evaluate(3, False)
     obs = pool.reset([1, 2, 3])
     for _ in range(20):
         step = pool.step(np.argmax(obs["action_mask"], axis=-1))
@@ -254,7 +255,8 @@ def test_envpool_gives_fields_and_masks_too():
 
 
 def test_envpool_draws_its_first_environment():
-    pool = pools.evaluation_pool(EnvConfig(name="CartPole-v1", backend="envpool"), 1, True, print)
+    config = EnvConfig(name="CartPole-v1", backend="envpool")
+    pool = pools.make_pools(config, print).evaluate(1, True)
     pool.reset([0])
     assert pool.render().shape == (400, 600, 3)
     pool.close()
@@ -280,7 +282,7 @@ def test_what_envpool_lacks_is_told_in_words(settings, words):
 def test_lunar_lander_steps_in_this_process_and_in_workers():
     for workers in (0, 1):
         config = EnvConfig(name="LunarLander-v3", backend="gymnasium", workers=workers)
-        pool = pools.evaluation_pool(config, 2, False, print)
+        pool = pools.make_pools(config, print).evaluate(2, False)
         assert isinstance(pool.observation_space, Box) and pool.action_space == Discrete(4)
         first = pool.reset([0, 1])
         assert pool.step(np.array([0, 2])).obs.shape == first.shape == (2, 8)

@@ -35,7 +35,7 @@ def failing(how: str, failure: str, **settings):
 
 
 def processes(pool) -> list[int]:
-    return [worker.pid for worker in pool._workers._workers]
+    return [worker.pid for worker in pool._workers.processes]
 
 
 def gone(pid: int) -> bool:
@@ -142,7 +142,7 @@ def test_new_seeds_are_the_same_again():
     for _ in range(2):
         pool, _ = failing("die", "restart")
         steps(pool, 3)
-        seeds.append(pool._workers._groups[0]["seeds"].tolist())
+        seeds.append(pool._workers.groups[0].seeds.tolist())
         pool.close()
     assert seeds[0] == seeds[1] and seeds[0][:2] == [1, 2] and not set(seeds[0][2:]) & {7, 3}
 
@@ -181,7 +181,7 @@ pool.reset([7])
 for _ in range(2):
     pool.step(np.ones(1, int))
 pool.send(np.ones(1, int))
-print(pool._workers._workers[0].pid, flush=True)
+print(pool._workers.processes[0].pid, flush=True)
 time.sleep(60)
 """
     path = os.pathsep.join(sys.path)

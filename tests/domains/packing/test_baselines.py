@@ -8,11 +8,18 @@ import numpy as np
 import pytest
 
 from proxima.core.types import View
-from proxima.domains.packing.assess import maze_scores, scores, utilisation
-from proxima.domains.packing.baselines import MOVES, distances, largest_item_first, shortest_path
-from proxima.domains.packing.config import PackingEnvConfig
+from proxima.domains.packing.baselines import (
+    distances,
+    largest_item_first,
+    maze_scores,
+    scores,
+    shortest_path,
+)
+from proxima.domains.packing.grid import MOVES
 from proxima.domains.packing.jumanji import make
+from proxima.domains.packing.scenario import PackingEnvConfig
 from proxima.train.compiled.program import play
+from proxima.train.program import Evaluation
 
 
 def plain_distances(walls: np.ndarray, target: tuple[int, int]) -> np.ndarray:
@@ -35,7 +42,7 @@ def test_distances_are_those_of_breadth_first_search():
     rng = np.random.default_rng(0)
     walls = rng.random((20, 7, 9)) < 0.35
     targets = np.array([rng.choice(np.argwhere(~each)) for each in walls])
-    ours = distances(jnp.asarray(walls), jnp.asarray(targets))
+    ours = jnp.moveaxis(distances(jnp.asarray(walls), jnp.asarray(targets)), -1, 0)
     for each, target, distance in zip(walls, targets, np.asarray(ours), strict=True):
         np.testing.assert_array_equal(distance, plain_distances(each, tuple(target)))
 
@@ -70,10 +77,13 @@ def test_largest_item_first_takes_the_tightest_space():
 def test_scores_in_the_problems_terms():
     returns = np.array([[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
     lengths, shortest = np.array([[6, 100, 4], [100, 100, 100]]), np.array([[5, 9, 4]])
-    told = maze_scores(returns, lengths, shortest)
+    played = Evaluation(returns, lengths)
+    told = maze_scores(played, shortest)
     assert told["success_rate"] == pytest.approx([2 / 3, 0])
     assert told["path_ratio"][0] == pytest.approx(10 / 9)
     assert np.isnan(told["path_ratio"][1])
     assert told["length_ratio"] == pytest.approx([110 / 18, 300 / 18])
-    assert utilisation(np.array([[0.5, 0.7]]))["utilisation"] == pytest.approx([0.6])
-    assert scores("Snake-v1", returns, lengths, {}) == {}
+    filled = scores("BinPack-v2", Evaluation(np.array([[0.5, 0.7]]), np.array([[3, 4]])), {})
+    assert filled["utilisation"] == pytest.approx([0.6])
+    assert filled["utilisation_min"] == pytest.approx([0.5])
+    assert scores("Snake-v1", played, {}) == {}

@@ -9,8 +9,8 @@ import pytest
 
 from proxima.core.errors import ProximaError
 from proxima.core.spaces import Discrete, MultiDiscrete
-from proxima.domains.packing.config import PackingEnvConfig
-from proxima.domains.packing.jumanji import make, make_pool, named_arrays, without_pool
+from proxima.domains.packing.jumanji import make, make_pool, named_arrays
+from proxima.domains.packing.scenario import PackingEnvConfig
 
 SMALL = {
     "BinPack-v2": {"max_num_items": 4, "max_num_ems": 8},
@@ -140,7 +140,7 @@ def test_a_pool_is_made_by_the_seed_and_training_draws_from_it():
 
     pool = rows(env.pool[1])
     assert rows(obs) <= pool
-    _, fresh = jax.vmap(without_pool(env).reset)(keys)
+    _, fresh = jax.vmap(dataclasses.replace(env, pool=None).reset)(keys)
     assert len(rows(fresh) & pool) <= 5  # a small maze may come twice
 
 
@@ -151,7 +151,7 @@ def test_evaluation_packs_no_instance_of_the_pool():
     env = make(PackingEnvConfig(instances=200, params=sizes), 0)
     pool = {row.tobytes() for row in np.asarray(env.pool[1]["items"])}
     keys = evaluation_keys(jnp.uint32(0), 100)
-    _, obs = jax.vmap(without_pool(env).reset)(keys)
+    _, obs = jax.vmap(dataclasses.replace(env, pool=None).reset)(keys)
     assert len(pool) > 150
     assert not pool & {row.tobytes() for row in np.asarray(obs["items"])}
 

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from proxima.domains.packing import pictures as packing
+from proxima.train.program import Recording
 
 ITEMS, SPACES = 2, 3
 
@@ -33,8 +34,10 @@ def walk():
 @pytest.mark.parametrize(("name", "make"), [("BinPack-v2", episode), ("Maze-v0", walk)])
 def test_a_film_has_a_frame_before_the_first_step_and_one_after_each(name, make, tmp_path):
     obs, actions = make()
-    assert packing.can_draw(name, obs) and not packing.can_draw("CartPole-v1", obs)
-    packing.film(tmp_path / "film.gif", name, obs, actions)
+    recording = Recording(obs, actions, np.zeros(len(actions)))
+    (tmp_path / "plots").mkdir()
+    assert not packing.film_of(tmp_path / "film.gif", "CartPole-v1", recording)
+    assert packing.film_of(tmp_path / "film.gif", name, recording)
     with Image.open(tmp_path / "film.gif") as film:
         assert film.n_frames == len(actions) + 1
         frames = []
@@ -42,7 +45,6 @@ def test_a_film_has_a_frame_before_the_first_step_and_one_after_each(name, make,
             film.seek(index)
             frames.append(np.asarray(film.convert("RGB")))
     assert all((one != other).any() for one, other in pairwise(frames))
-    packing.end(tmp_path / "plots" / "episode.png", name, obs, actions)
     with Image.open(tmp_path / "plots" / "episode.png") as last:
         assert last.size == frames[-1].shape[1::-1]
 

@@ -11,7 +11,7 @@ import pytest
 from tiny import tiny
 
 from proxima.core.types import Env, TrainState
-from proxima.domains.control.environments import build
+from proxima.domains.control.domain import build
 from proxima.domains.control.gymnax import make
 from proxima.train.compiled import profile
 from proxima.train.compiled.chunk import Layout, split_streams

@@ -5,7 +5,7 @@ which is drawn in a window around it.
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from math import cos, hypot, pi, sin
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from proxima.report.style import BLUE, GREEN, INK, VERMILLION
 Point = tuple[float, float]
 
 WIDTH, HEIGHT = 400, 264
+MIDDLE = WIDTH / 2, HEIGHT / 2
 SMOOTH = 2  # drawn this much larger, then reduced: edges without stairs
 PAPER, SOFT, RAIL = "#FFFFFF", "#D9D9D9", "#8C8C8C"
 
@@ -34,8 +35,8 @@ class Drawing(NamedTuple):
     shape: tuple[int, ...]
     backdrop: Callable[[Pen], None]
     moving: Callable[[Pen, Sequence[float], float], None]
-    window: Callable[[Sequence[float]], tuple[float, float, float, float]]
-    """Left, top, right and bottom of all that moves."""
+    centre: Callable[[Sequence[float]], Point]  # of a window that holds all that moves
+    reach: tuple[float, float]  # of that window to either side, and up and down
 
 
 def scene(env_name: str, observation: NDArray[Any], push: float) -> Any:
@@ -47,8 +48,9 @@ def scene(env_name: str, observation: NDArray[Any], push: float) -> Any:
     image = small.copy()
     # a policy that diverged can drive an env to NaN; its film should show that, not end the run
     seen = np.clip(np.nan_to_num(observation.astype(float)), -100, 100).tolist()
-    left, top, right, bottom = map(round, drawing.window(seen))
-    left, top, right, bottom = max(0, left), max(0, top), min(WIDTH, right), min(HEIGHT, bottom)
+    (x, y), (across, up) = drawing.centre(seen), drawing.reach
+    left, top = max(0, round(x - across)), max(0, round(y - up))
+    right, bottom = min(WIDTH, round(x + across)), min(HEIGHT, round(y + up))
     if left < right and top < bottom:
         window = large.crop((SMOOTH * left, SMOOTH * top, SMOOTH * right, SMOOTH * bottom))
         drawing.moving(Pen(ImageDraw.Draw(window), (left, top)), seen, push)
@@ -66,19 +68,23 @@ def _backdrop(env_name: str) -> tuple[Any, Any]:
     return image, image.reduce(SMOOTH)
 
 
+def _cart_x(position: float) -> float:
+    return WIDTH / 2 + WIDTH / 5.6 * position  # the cart may go 2.4 to either side
+
+
 def _rails(pen: Pen) -> None:
-    ground, scale = 190.0, WIDTH / 5.6  # the cart may go 2.4 to either side
+    ground = 190.0
     _line(pen, [(0, ground), (WIDTH, ground)], RAIL, 2)
-    for edge in (-2.4, 2.4):
-        end = WIDTH / 2 + scale * edge
+    for end in (_cart_x(-2.4), _cart_x(2.4)):
         _line(pen, [(end, ground - 8), (end, ground + 8)], RAIL, 3)
     _line(pen, [(WIDTH / 2, ground + 3), (WIDTH / 2, ground + 9)], RAIL, 2)
 
 
 def _cart_pole(pen: Pen, observation: Sequence[float], push: float) -> None:
     position, _, angle, _ = observation
-    x, y = WIDTH / 2 + WIDTH / 5.6 * position, 177.0
-    _box(pen, (x - 30, y - 12), (x + 30, y + 12), INK)
+    x, y = _cart_x(position), 177.0
+    body = _scaled(pen, [(x - 30, y - 12), (x + 30, y + 12)])
+    pen.ink.rounded_rectangle(body, radius=4 * SMOOTH, fill=INK)
     tip = (x + 125 * sin(angle), y - 6 - 125 * cos(angle))
     _line(pen, [(x, y - 6), tip], VERMILLION, 9)
     _disc(pen, (x, y - 6), 5, SOFT)
@@ -86,14 +92,14 @@ def _cart_pole(pen: Pen, observation: Sequence[float], push: float) -> None:
 
 
 def _dial(pen: Pen) -> None:
-    x, y = WIDTH / 2, HEIGHT / 2
-    _ring(pen, (x, y), 108, SOFT)
+    x, y = MIDDLE
+    pen.ink.ellipse(_square(pen, (x, y), 108), outline=SOFT, width=2 * SMOOTH)
     _line(pen, [(x, y - 104), (x, y - 112)], GREEN, 4)
 
 
 def _pendulum(pen: Pen, observation: Sequence[float], push: float) -> None:
     upward, leftward, _ = observation  # the angle grows anticlockwise from upright
-    x, y = WIDTH / 2, HEIGHT / 2
+    x, y = MIDDLE
     _line(pen, [(x, y), (x - 95 * leftward, y - 95 * upward)], VERMILLION, 16)
     _disc(pen, (x, y), 5, INK)
     _turn(pen, (x, y), push)
@@ -109,7 +115,7 @@ def _goal_line(pen: Pen) -> None:
 
 def _acrobot(pen: Pen, observation: Sequence[float], push: float) -> None:
     cos1, sin1, cos2, sin2 = observation[:4]
-    x, y = WIDTH / 2, HEIGHT / 2
+    x, y = MIDDLE
     elbow = (x + LINK * sin1, y + LINK * cos1)
     tip = (
         elbow[0] + LINK * (sin1 * cos2 + cos1 * sin2),
@@ -132,16 +138,13 @@ def _on_hill(position: float, lift: float = 0.0) -> Point:
     return x + lift * across, y - lift * up
 
 
-def _hill_to(goal: float) -> Callable[[Pen], None]:
-    def hill(pen: Pen) -> None:
-        crest = [_on_hill(position) for position in np.linspace(-1.3, 0.7, 90)]  # past both edges
-        pen.ink.polygon(_scaled(pen, [(-20, HEIGHT), *crest, (WIDTH + 20, HEIGHT)]), fill="#EEEEEE")
-        _line(pen, crest, RAIL, 3)
-        x, y = _on_hill(goal)
-        _line(pen, [(x, y), (x, y - 34)], INK, 2)
-        pen.ink.polygon(_scaled(pen, [(x, y - 34), (x - 18, y - 28), (x, y - 22)]), fill=GREEN)
-
-    return hill
+def _hill(pen: Pen, goal: float) -> None:
+    crest = [_on_hill(position) for position in np.linspace(-1.3, 0.7, 90)]  # past both edges
+    pen.ink.polygon(_scaled(pen, [(-20, HEIGHT), *crest, (WIDTH + 20, HEIGHT)]), fill="#EEEEEE")
+    _line(pen, crest, RAIL, 3)
+    x, y = _on_hill(goal)
+    _line(pen, [(x, y), (x, y - 34)], INK, 2)
+    pen.ink.polygon(_scaled(pen, [(x, y - 34), (x - 18, y - 28), (x, y - 22)]), fill=GREEN)
 
 
 def _car(pen: Pen, observation: Sequence[float], push: float) -> None:
@@ -153,27 +156,16 @@ def _car(pen: Pen, observation: Sequence[float], push: float) -> None:
     _arrow(pen, (x, y - 24), 36 * push)
 
 
-def _around_cart(observation: Sequence[float]) -> tuple[float, float, float, float]:
-    x = WIDTH / 2 + WIDTH / 5.6 * observation[0]
-    return x - 132, 36, x + 132, 200
-
-
-def _around_middle(observation: Sequence[float]) -> tuple[float, float, float, float]:
-    x, y = WIDTH / 2, HEIGHT / 2
-    return x - 125, y - 125, x + 125, y + 125
-
-
-def _around_car(observation: Sequence[float]) -> tuple[float, float, float, float]:
-    x, y = _on_hill(observation[0], 12)
-    return x - 50, y - 50, x + 50, y + 50
-
-
 DRAWINGS = {
-    "CartPole-v1": Drawing((4,), _rails, _cart_pole, _around_cart),
-    "Pendulum-v1": Drawing((3,), _dial, _pendulum, _around_middle),
-    "Acrobot-v1": Drawing((6,), _goal_line, _acrobot, _around_middle),
-    "MountainCar-v0": Drawing((2,), _hill_to(0.5), _car, _around_car),
-    "MountainCarContinuous-v0": Drawing((2,), _hill_to(0.45), _car, _around_car),
+    "CartPole-v1": Drawing((4,), _rails, _cart_pole, lambda obs: (_cart_x(obs[0]), 118), (132, 82)),
+    "Pendulum-v1": Drawing((3,), _dial, _pendulum, lambda obs: MIDDLE, (125, 125)),
+    "Acrobot-v1": Drawing((6,), _goal_line, _acrobot, lambda obs: MIDDLE, (125, 125)),
+    "MountainCar-v0": Drawing(
+        (2,), partial(_hill, goal=0.5), _car, lambda obs: _on_hill(obs[0], 12), (50, 50)
+    ),
+    "MountainCarContinuous-v0": Drawing(
+        (2,), partial(_hill, goal=0.45), _car, lambda obs: _on_hill(obs[0], 12), (50, 50)
+    ),
 }
 
 
@@ -189,20 +181,13 @@ def _line(pen: Pen, points: Sequence[Point], colour: str, width: float) -> None:
             _disc(pen, end, width / 2, colour)
 
 
-def _box(pen: Pen, corner: Point, opposite: Point, colour: str) -> None:
-    pen.ink.rounded_rectangle(_scaled(pen, [corner, opposite]), radius=4 * SMOOTH, fill=colour)
+def _square(pen: Pen, centre: Point, half: float) -> list[Point]:
+    (x, y), r = centre, half
+    return _scaled(pen, [(x - r, y - r), (x + r, y + r)])
 
 
 def _disc(pen: Pen, centre: Point, radius: float, colour: str) -> None:
-    (x, y), r = centre, radius
-    pen.ink.ellipse(_scaled(pen, [(x - r, y - r), (x + r, y + r)]), fill=colour)
-
-
-def _ring(pen: Pen, centre: Point, radius: float, colour: str) -> None:
-    (x, y), r = centre, radius
-    pen.ink.ellipse(
-        _scaled(pen, [(x - r, y - r), (x + r, y + r)]), outline=colour, width=2 * SMOOTH
-    )
+    pen.ink.ellipse(_square(pen, centre, radius), fill=colour)
 
 
 def _arrow(pen: Pen, start: Point, length: float) -> None:
@@ -223,8 +208,8 @@ def _turn(pen: Pen, centre: Point, torque: float) -> None:
     (x, y), r = centre, 26.0
     angle = -pi / 2 - torque * 0.8 * pi  # of the arrow's end; y points down, so − is anticlockwise
     start, end = sorted((-pi / 2, angle))
-    box = _scaled(pen, [(x - r, y - r), (x + r, y + r)])
-    pen.ink.arc(box, np.degrees(start), np.degrees(end), fill=INK, width=3 * SMOOTH)
+    circle = _square(pen, centre, r)
+    pen.ink.arc(circle, np.degrees(start), np.degrees(end), fill=INK, width=3 * SMOOTH)
     ahead = -np.sign(torque) * 0.45
     tip = [
         (x + (r - 7) * cos(angle), y + (r - 7) * sin(angle)),

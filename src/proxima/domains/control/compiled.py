@@ -12,20 +12,15 @@ from proxima.core.errors import ProximaError
 from proxima.core.spaces import ObservationSpace, Space
 from proxima.core.types import Env, PyTree, Step
 from proxima.domains.control.config import EnvConfig
+from proxima.domains.environments import strongly_typed
 
 
 class Fixed(eqx.Module):
     """An environment that is no tree of arrays: all of it is a fixed part of the program."""
 
     env: Any = eqx.field(static=True)
-
-    @property
-    def observation_space(self) -> ObservationSpace:
-        return self.env.observation_space
-
-    @property
-    def action_space(self) -> Space:
-        return self.env.action_space
+    observation_space: ObservationSpace = eqx.field(static=True)
+    action_space: Space = eqx.field(static=True)
 
     def reset(self, key: Array) -> tuple[PyTree, PyTree]:
         return self.env.reset(key)
@@ -39,14 +34,8 @@ class Limited(eqx.Module):
 
     env: Any
     limit: Array
-
-    @property
-    def observation_space(self) -> ObservationSpace:
-        return self.env.observation_space
-
-    @property
-    def action_space(self) -> Space:
-        return self.env.action_space
+    observation_space: ObservationSpace = eqx.field(static=True)
+    action_space: Space = eqx.field(static=True)
 
     def reset(self, key: Array) -> tuple[PyTree, PyTree]:
         state, obs = self.env.reset(key)
@@ -61,21 +50,23 @@ class Limited(eqx.Module):
 
 def ready(env: Env, config: EnvConfig) -> Env:
     """The environment with its numbers as arrays, limited if the settings say so."""
-    leaves = jax.tree.leaves(env)
-    if len(leaves) == 1 and leaves[0] is env:
-        found: Any = Fixed(env)
+    if config.workers:
+        raise ProximaError(
+            f"env.workers: {config.workers}, and {config.name} is compiled into the training program; "
+            "set 0"
+        )
+    spaces = env.observation_space, env.action_space
+    leaves = jax.tree_util.tree_leaves_with_path(env)
+    if len(leaves) == 1 and leaves[0][1] is env:
+        made: Any = Fixed(env, *spaces)
     else:
-        _check_leaves(env, config)
-        found = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.asarray(leaf).dtype), env)
+        for path, leaf in leaves:
+            if not isinstance(leaf, jax.Array | np.ndarray | np.generic | bool | int | float):
+                raise ProximaError(
+                    f"env.backend: {config.backend}{jax.tree_util.keystr(path)} is a "
+                    f"{type(leaf).__name__}, and a compiled program takes arrays and numbers; declare "
+                    "it with eqx.field(static=True)"
+                )
+        made = strongly_typed(env)
     limit = config.max_steps_per_episode
-    return found if limit is None else Limited(found, jnp.int32(limit))
-
-
-def _check_leaves(env: Env, config: EnvConfig) -> None:
-    for path, leaf in jax.tree_util.tree_leaves_with_path(env):
-        if not isinstance(leaf, jax.Array | np.ndarray | np.generic | bool | int | float):
-            raise ProximaError(
-                f"env.backend: {config.backend}{jax.tree_util.keystr(path)} is a {type(leaf).__name__}, "
-                "and a compiled program takes arrays and numbers; declare it with "
-                "eqx.field(static=True)"
-            )
+    return made if limit is None else Limited(made, jnp.int32(limit), *spaces)

@@ -39,5 +39,10 @@ class EnvConfig:
 
     def __post_init__(self) -> None:
         # Without this, one's own environment would be called CartPole-v1 in tables, and drawn as such.
-        if ":" in self.backend and self.name == DEFAULT_NAME:
+        if self.is_own and self.name == DEFAULT_NAME:
             object.__setattr__(self, "name", self.backend.rpartition(":")[2])
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the backend is a path to the user's own."""
+        return ":" in self.backend

@@ -1,28 +1,156 @@
-"""Control: environments of Gymnax, Gymnasium and EnvPool, or the user's own."""
+"""Control: environments of Gymnax, Gymnasium and EnvPool, or the user's own.
 
-from collections.abc import Mapping
-from typing import Any
+backend              environments                                    file
+gymnax               compiled into the training program              gymnax.py
+gymnasium, envpool   pools on the host                               pools.py
+module:make_env      the user's own (own.py): compiled, or a pool    compiled.py, pools.py
+"""
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Generic
+
+from pydantic import with_config
+
+from proxima.build import backends
+from proxima.core.errors import ProximaError
+from proxima.core.faults import Fault
+from proxima.core.functions import GIVEN, path_to
 from proxima.domains import judging, reinforcement
-from proxima.domains.control.config import BACKENDS
+from proxima.domains.control.config import BACKENDS, EnvConfig
 from proxima.domains.control.film import film_of
-from proxima.domains.control.page import page
-from proxima.domains.control.scenario import ControlScenario, control_faults
 from proxima.domains.domain import Domain, Prepared
+from proxima.domains.environments import suggestion
+from proxima.domains.judging import Built
+from proxima.report import returns
+from proxima.report.page import Page, RunData
+from proxima.scenario.tree import RULES, A, EnvironmentScenario, N
+from proxima.scenario.words import either
+from proxima.yaml import shown
+
+
+@with_config(RULES)
+@dataclass(frozen=True, kw_only=True)
+class ControlScenario(EnvironmentScenario[A, N], Generic[A, N]):
+    """An experiment with an environment of Gymnax, Gymnasium or EnvPool, or with one of the user's own."""
+
+    env: EnvConfig = field(default_factory=EnvConfig)
+    """The environment."""
+
+
+def control_faults(scenario: ControlScenario) -> Iterator[Fault]:
+    """Backends that there are not, and workers or groups of environments that the backend has no use for."""
+    env = scenario.env
+    if env.backend not in BACKENDS and not env.is_own:
+        known = BACKENDS if env.backend in backends() else backends()  # of this domain, or of any
+        names = either([*known, "your own as package.module:make_env"])
+        yield Fault((("env", "backend"),), f"{shown(env.backend)} is not allowed: must be {names}")
+        return
+    if env.backend == "gymnax" and env.workers:
+        text = f"{env.workers}, and env.backend gymnax has no workers: it is compiled; set 0"
+        yield Fault((("env", "workers"), ("env", "backend")), text)
+    if env.backend.startswith(GIVEN) and env.workers:
+        text = (
+            f"{env.workers}, and worker processes cannot make an environment that lives in this program; "
+            "put its class or function into a module and name it package.module:make_env, or set 0"
+        )
+        yield Fault((("env", "workers"), ("env", "backend")), text)
+    if env.groups == 1:
+        return
+    if env.backend == "gymnax" or (env.backend != "envpool" and not env.workers):
+        text = (
+            f"{env.groups}, and nothing steps beside the policy; set env.workers (with env.backend "
+            "gymnasium), or env.groups to 1"
+        )
+        yield Fault((("env", "groups"), ("env", "workers"), ("env", "backend")), text)
+    if env.num_envs % env.groups:
+        text = f"{env.num_envs} environments cannot be divided into {env.groups} groups; take an even number"
+        yield Fault((("env", "num_envs"), ("env", "groups")), text)
 
 
 def prepare(scenario: ControlScenario) -> Prepared:
     """The scenario's environments, compiled or on the host, and the program over them."""
-    from proxima.domains.control.environments import build
-
     return reinforcement.prepared(scenario, build(scenario), film=film_of)
 
 
-def env_settings(env: Any) -> Mapping[str, Any]:
-    """The section `env` of what a program gives as its environment."""
-    from proxima.domains.control.environments import env_settings
+def build(scenario: ControlScenario) -> Built:
+    """The agent and the program of a scenario on the environments it names."""
+    config = scenario.env
+    if config.backend == "gymnax":
+        from proxima.domains.control.gymnax import make
 
-    return env_settings(env)
+        return reinforcement.compiled(scenario, make(config))
+    if config.is_own:
+        from proxima.domains.control.compiled import ready
+        from proxima.domains.control.own import is_compiled, make_own
+
+        env = make_own(config)
+        if is_compiled(env):
+            return reinforcement.compiled(scenario, ready(env, config))
+        env.close()
+    return _build_on_host(scenario)
+
+
+def _build_on_host(scenario: ControlScenario) -> Built:
+    from proxima.domains.control.gymnasium import space_notes
+    from proxima.domains.control.pools import make_pools, spaces
+
+    config = scenario.env
+    waiting: list[str] = []
+
+    def notices() -> list[str]:
+        sentences = waiting.copy()
+        waiting.clear()
+        return sentences
+
+    pools = make_pools(config, waiting.append)
+    built = reinforcement.hosted(scenario, spaces(config), pools)
+    return built._replace(
+        program=built.program._replace(notices=notices),
+        space_notes=dict if config.backend == "envpool" else partial(space_notes, config),
+    )
+
+
+def env_settings(env: Any) -> Mapping[str, Any]:
+    """The section `env` of what a program gives as its environment: a name, or one of its own."""
+    if isinstance(env, str):
+        return _settings_of_name(env)
+    from proxima.domains.control.own import check_kind, name_of
+
+    check_kind(env)
+    return {"name": name_of(env), "backend": path_to(env, name_of(env))}
+
+
+def _settings_of_name(name: str) -> dict[str, str]:
+    """The backend that has an environment of this name, the compiled one first."""
+    module, _, own = name.partition(":")
+    if module and own.isidentifier():  # Gymnasium's names end with a version: module:Name-v0
+        return {"backend": name}
+    from proxima.domains.control import gymnax
+
+    if name in gymnax.names():
+        return {"name": name, "backend": "gymnax"}
+    from proxima.domains.control import gymnasium
+
+    if ":" in name or name.startswith("ALE/") or gymnasium.has(name):
+        return {"name": name, "backend": "gymnasium"}
+    known = list(dict.fromkeys([*gymnax.names(), *gymnasium.names()]))
+    hint = suggestion(name, known, otherwise=f"there are: {', '.join(known)}")
+    raise ProximaError(f"env: neither Gymnax nor Gymnasium has {name!r}; {hint}")
+
+
+def page(run: RunData) -> Page:
+    """A run's returns, how they were learnt, and every trial."""
+    return Page(
+        about=returns.about(run),
+        result=returns.result(run),
+        alarms=returns.broken_trials(run),
+        figures=(),
+        sections=[returns.learning_section(run), returns.trials_section(run)],
+        commands=returns.commands(run),
+        facts=returns.facts(run),
+    )
 
 
 DOMAIN = Domain(

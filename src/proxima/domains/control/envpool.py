@@ -6,7 +6,6 @@ keep the order of its environments, whichever thread is done first. EnvPool cann
 that hangs: threads share this process.
 """
 
-import difflib
 import warnings
 from collections.abc import Sequence
 from typing import Any, final
@@ -15,10 +14,10 @@ import numpy as np
 
 from proxima.core.errors import ProximaError
 from proxima.core.extras import needs_extra
-from proxima.core.spaces import ObservationSpace, Space
 from proxima.core.types import HostStep
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.control.gymnasium_spaces import translate
+from proxima.domains.environments import check_params, suggestion
 
 # What EnvPool's make takes and we set ourselves.
 OURS = frozenset(
@@ -31,10 +30,11 @@ OURS = frozenset(
 class EnvPool:
     """One EnvPool, made anew at every reset."""
 
-    def __init__(self, config: EnvConfig, num_envs: int, render: bool):
+    def __init__(self, config: EnvConfig, num_envs: int, render: bool = False):
         self._config = config
         self._render = render
-        self._spaces = _translation(config)
+        pool = _make(config, num_envs=1)
+        self._spaces = translate(config.name, pool.observation_space, pool.action_space)
         self.observation_space = self._spaces.observation_space
         self.action_space = self._spaces.action_space
         self.num_envs = num_envs
@@ -85,31 +85,16 @@ class EnvPool:
         self._pool = None
 
 
-def make_pool(config: EnvConfig, num_envs: int, render: bool = False) -> EnvPool:
-    """`num_envs` of the named environment; `render` asks for pictures where it can draw any."""
-    return EnvPool(config, num_envs, render)
-
-
-def spaces(config: EnvConfig) -> tuple[ObservationSpace, Space]:
-    """What the named environment observes, and which actions it takes."""
-    translation = _translation(config)
-    return translation.observation_space, translation.action_space
-
-
-def _translation(config: EnvConfig) -> Any:
-    pool = _make(config, num_envs=1)
-    return translate(config.name, pool.observation_space, pool.action_space)
-
-
 def _make(config: EnvConfig, **settings: Any) -> Any:
     """An EnvPool, or in words why there is none."""
-    envpool = _import_envpool()
+    with needs_extra("envpool", "env.backend: envpool"):
+        import envpool
     name = config.name
     if name not in envpool.list_all_envs():
-        near = difflib.get_close_matches(name, envpool.list_all_envs(), 3, 0.5)
-        told = f"did you mean {' or '.join(near)}? " if near else ""
+        all_names = "envpool.list_all_envs() names all"  # there are thousands
+        hint = suggestion(name, envpool.list_all_envs(), otherwise=all_names)
         raise ProximaError(
-            f"env.name: EnvPool has no {name!r}; {told}(any Gymnasium env runs with "
+            f"env.name: EnvPool has no {name!r}; {hint} (any Gymnasium env runs with "
             "env.backend=gymnasium, several at once with env.workers)"
         )
     spec = envpool.make_spec(name).config
@@ -117,12 +102,7 @@ def _make(config: EnvConfig, **settings: Any) -> Any:
         raise ProximaError(
             f"env.name: {name} is a game of several players; only one can learn here"
         )
-    known = {key for key in spec._fields if key not in OURS}
-    for key in config.params:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"it has: {', '.join(sorted(known))}"
-            raise ProximaError(f"env.params.{key}: EnvPool's {name} has no such setting; {hint}")
+    check_params(config.params, set(spec._fields) - OURS, f"EnvPool's {name}")
     if config.max_steps_per_episode is not None:
         settings["max_episode_steps"] = config.max_steps_per_episode
     try:
@@ -136,9 +116,3 @@ def _make(config: EnvConfig, **settings: Any) -> Any:
             f"env.name: EnvPool could not make {name} with {dict(config.params)}: "
             f"{type(error).__name__}: {error}"
         ) from error
-
-
-def _import_envpool() -> Any:
-    with needs_extra("envpool", "env.backend: envpool"):
-        import envpool
-    return envpool

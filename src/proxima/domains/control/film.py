@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from proxima.domains.control import classic
-from proxima.report.gif import Frame, write_gif, write_images
+from proxima.report.gif import write_gif, write_images
 from proxima.report.style import INK
 from proxima.train.program import Recording
 
@@ -38,16 +38,11 @@ ACTIONS = {
 
 
 def can_draw(env_name: str, obs_shape: Sequence[int]) -> bool:
-    """Whether `draw` knows the environment and its observations have the form it expects."""
+    """Whether `scene` knows the environment and its observations have the form it expects."""
     shape = tuple(obs_shape)
     if env_name in classic.DRAWINGS:
         return shape == classic.DRAWINGS[env_name].shape
     return _is_minatar(env_name) and shape[:2] == (10, 10) and len(shape) == 3
-
-
-def draw(env_name: str, observation: ArrayLike, action: ArrayLike | None = None) -> Frame:
-    """The scene an observation shows, (264, 400, 3), and the action as an arrow if it is a push."""
-    return np.asarray(_scene(env_name, np.asarray(observation), action))
 
 
 def film_of(path: Path, env_name: str, recording: Recording) -> bool:
@@ -67,7 +62,6 @@ def film(
     observations: ArrayLike,
     actions: ArrayLike,
     rewards: ArrayLike,
-    fps: int = 30,
     max_frames: int = 500,
 ) -> None:
     """Write an episode as a GIF captioned with step, return so far and action.
@@ -90,34 +84,35 @@ def film(
                 f"{returns[step]:,.1f}".replace("-", "−"),
                 "end" if action is None else _action_text(env_name, action),
             )
-            yield _captioned(_scene(env_name, seen[step], action), texts)
+            yield _captioned(scene(env_name, seen[step], action), texts)
 
     sample = steps[:: max(1, len(steps) // 8)].tolist()
-    write_images(path, images(steps.tolist()), list(images(sample)), len(steps), fps)
+    write_images(path, images(steps.tolist()), list(images(sample)), len(steps))
 
 
-def _scene(env_name: str, observation: NDArray[Any], action: ArrayLike | None) -> Any:
-    from PIL import Image
-
+def scene(env_name: str, observation: ArrayLike, action: ArrayLike | None = None) -> Any:
+    """The image that an observation shows, 400 × 264, and the action as an arrow if it is a push."""
+    seen = np.asarray(observation)
     if _is_minatar(env_name):
-        return Image.fromarray(_minatar(observation))
-    return classic.scene(env_name, observation, _push(env_name, action))
+        return _minatar(seen)
+    return classic.scene(env_name, seen, _push(env_name, action))
 
 
-def _minatar(observation: NDArray[Any]) -> Frame:
+def _minatar(observation: NDArray[Any]) -> Any:
     """The 10 × 10 cells, where several channels meet the lowest on top."""
-    colours = [_rgb(CHANNELS[channel % 10]) for channel in range(observation.shape[2])]
+    from PIL import Image, ImageDraw
+
     cell = (SCENE - 14) // 10
-    board = np.full((10 * cell, 10 * cell, 3), _rgb(BOARD), dtype=np.uint8)
+    left, top = (WIDTH - 10 * cell) // 2, (SCENE - 10 * cell) // 2
+    image = Image.new("RGB", (WIDTH, SCENE), classic.PAPER)
+    pen = ImageDraw.Draw(image)
+    pen.rectangle((left, top, left + 10 * cell - 1, top + 10 * cell - 1), BOARD)
     for channel in reversed(range(observation.shape[2])):
-        for row, column in np.argwhere(observation[:, :, channel] > 0):
+        for row, column in np.argwhere(observation[:, :, channel] > 0).tolist():
+            x, y = left + column * cell, top + row * cell
             # a gap of one pixel keeps neighbours apart
-            rows = slice(row * cell + 1, (row + 1) * cell - 1)
-            board[rows, column * cell + 1 : (column + 1) * cell - 1] = colours[channel]
-    frame = np.full((SCENE, WIDTH, 3), 255, dtype=np.uint8)
-    top, side = (SCENE - 10 * cell) // 2, (WIDTH - 10 * cell) // 2
-    frame[top : top + 10 * cell, side : side + 10 * cell] = board
-    return frame
+            pen.rectangle((x + 1, y + 1, x + cell - 2, y + cell - 2), CHANNELS[channel % 10])
+    return image
 
 
 def _is_minatar(env_name: str) -> bool:
@@ -145,16 +140,16 @@ def _action_text(env_name: str, action: NDArray[Any]) -> str:
     return f"action {int(flat[0])}"
 
 
-def _captioned(scene: Any, texts: Sequence[str]) -> Any:
+def _captioned(image: Any, texts: Sequence[str]) -> Any:
     """The scene above step, return and action."""
     from PIL import ImageDraw
 
-    image = _blank().copy()
-    image.paste(scene, (0, 0))
-    pen = ImageDraw.Draw(image)
+    frame = _blank().copy()
+    frame.paste(image, (0, 0))
+    pen = ImageDraw.Draw(frame)
     for text, x in zip(texts, (57, 178, 276), strict=True):
         pen.text((x, SCENE + STRIP / 2), text, fill=INK, font=_font(), anchor="lm")
-    return image
+    return frame
 
 
 @cache
@@ -177,7 +172,3 @@ def _font() -> Any:
     # the face of the plots, which is installed wherever they can be drawn
     face = f"{matplotlib.get_data_path()}/fonts/ttf/DejaVuSans.ttf"
     return ImageFont.truetype(face, 15, layout_engine=ImageFont.Layout.BASIC)
-
-
-def _rgb(colour: str) -> tuple[int, int, int]:
-    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)

@@ -4,71 +4,48 @@ Without workers they step one after the other in this process (`gymnasium_pools.
 of their own (`workers.py`).
 """
 
-import difflib
 import inspect
 import warnings
+from contextlib import closing
 from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import load_env_creator
 
 from proxima.core.errors import ProximaError
 from proxima.core.extras import missing_extra
 from proxima.core.spaces import ObservationSpace, Space
 from proxima.domains.control.config import EnvConfig
-from proxima.domains.control.gymnasium_pools import (
-    Autoreset,
-    GymnasiumPool,
-    VectorPool,
-)
-from proxima.domains.control.gymnasium_spaces import notes, translate
-from proxima.domains.control.own import is_own, make_own
+from proxima.domains.control.gymnasium_pools import GymnasiumPool
+from proxima.domains.control.gymnasium_spaces import notes
+from proxima.domains.control.own import make_own
+from proxima.domains.environments import suggestion
 
 BOX2D = ("Box2D", "pygame")  # modules that the extra box2d installs
 
 
-def make_pool(
-    config: EnvConfig, num_envs: int, autoreset: Autoreset = "same_step", render: bool = False
-) -> GymnasiumPool | VectorPool:
+def make_pool(config: EnvConfig, num_envs: int, render: bool = False) -> GymnasiumPool:
     """`num_envs` of the named environment; `render` asks for pictures where it can draw any."""
-    render = render and _can_draw(config)
-    if autoreset == "same_step":
-        return GymnasiumPool(config.name, [make_env(config, render) for _ in range(num_envs)])
-    from gymnasium.vector import AutoresetMode, SyncVectorEnv
-
-    mode = AutoresetMode.NEXT_STEP if autoreset == "next_step" else AutoresetMode.DISABLED
-    return VectorPool(
-        SyncVectorEnv(
-            [lambda: make_env(config, render)] * num_envs, copy=False, autoreset_mode=mode
-        )
-    )
+    if render:
+        with closing(make_env(config)) as env:
+            render = "rgb_array" in (env.metadata.get("render_modes") or ())
+    return GymnasiumPool(config.name, [make_env(config, render) for _ in range(num_envs)])
 
 
 def spaces(config: EnvConfig) -> tuple[ObservationSpace, Space]:
     """What the named environment observes, and which actions it takes."""
-    env = make_env(config, render=False)
-    try:
-        translation = translate(config.name, env.observation_space, env.action_space)
-        return translation.observation_space, translation.action_space
-    finally:
-        env.close()
+    with closing(make_pool(config, 1)) as pool:
+        return pool.observation_space, pool.action_space
 
 
 def space_notes(config: EnvConfig) -> dict[str, Any]:
     """How the environment's own observations and actions differ from those of a policy."""
-    env = make_env(config, render=False)
-    try:
+    with closing(make_env(config)) as env:
         return notes(env.observation_space, env.action_space)
-    finally:
-        env.close()
-
-
-def wrap_pool(vector_env: Any) -> VectorPool:
-    """A gymnasium.vector.VectorEnv made elsewhere as a pool; it must tell its autoreset mode."""
-    return VectorPool(vector_env)
 
 
 def module_of(name: str) -> str | None:
     """The module that defines the environment, if it was registered from within Python."""
-    import gymnasium
-
     spec = gymnasium.registry.get(name)
     if spec is None or spec.entry_point is None:
         return None
@@ -77,15 +54,8 @@ def module_of(name: str) -> str | None:
     return spec.entry_point.__module__
 
 
-def make_env(config: EnvConfig, render: bool) -> Any:
-    """One environment, or in words why there is none."""
-    return make_own(config, render) if is_own(config) else _make_registered(config, render)
-
-
 def has(name: str) -> bool:
     """Whether Gymnasium can make an environment of this name."""
-    import gymnasium
-
     try:
         gymnasium.spec(name)
     except (gymnasium.error.Error, ModuleNotFoundError):
@@ -95,14 +65,13 @@ def has(name: str) -> bool:
 
 def names() -> list[str]:
     """The names that are registered with Gymnasium."""
-    import gymnasium
-
     return list(gymnasium.registry)
 
 
-def _make_registered(config: EnvConfig, render: bool) -> Any:
-    import gymnasium
-
+def make_env(config: EnvConfig, render: bool = False) -> Any:
+    """One environment, or in words why there is none."""
+    if config.is_own:
+        return make_own(config, render)
     # The checker only warns, and once; what it would find, the pool meets as an error of its own.
     settings: dict[str, Any] = {"disable_env_checker": True, **config.params}
     if config.max_steps_per_episode is not None:
@@ -116,11 +85,18 @@ def _make_registered(config: EnvConfig, render: bool) -> Any:
             warnings.filterwarnings("ignore", "builtin type", DeprecationWarning)
             return gymnasium.make(name, **settings)
     except gymnasium.error.DependencyNotInstalled as error:
-        raise _missing_package(name, error) from error
+        missing = error.__cause__.name if isinstance(error.__cause__, ImportError) else None
+        if missing in BOX2D:
+            raise missing_extra("box2d", f"env.name: {name}", missing) from error
+        raise ProximaError(f"env.name: {name} needs a package that is missing: {error}") from error
     except gymnasium.error.UnregisteredEnv as error:
-        raise ProximaError(f"env.name: Gymnasium has no {name!r}; {_near(name)}") from error
+        elsewhere = 'an environment of another package is named "package:Name-v0"'
+        hint = suggestion(name, gymnasium.registry, otherwise=elsewhere)
+        if name.startswith("ALE/"):
+            hint = f'Atari is a package apart: pip install ale-py, then name it "ale_py:{name}"'
+        raise ProximaError(f"env.name: Gymnasium has no {name!r}; {hint}") from error
     except ModuleNotFoundError as error:
-        raise ProximaError(_missing_module(name, error)) from error
+        raise ProximaError(f"env.name: {name}{_missing_module(name, error)}") from error
     except TypeError as error:
         raise ProximaError(
             f"env.params: {name} refuses {dict(config.params)}: {error}; "
@@ -138,39 +114,12 @@ def _missing_module(name: str, error: ModuleNotFoundError) -> str:
     module = error.name or own  # Gymnasium raises its own without the name
     advice = "it must be installed, or stand in the working directory or beside the scenario's file"
     if module is not None and own is not None and own.split(".")[0] == module.split(".")[0]:
-        return f"env.name: {name}: there is no module {module}; {advice}"
-    return f"env.name: {name} needs the module {module}, which is missing; {advice}"
-
-
-def _missing_package(name: str, error: Exception) -> ProximaError:
-    missing = error.__cause__.name if isinstance(error.__cause__, ImportError) else None
-    if missing in BOX2D:
-        return missing_extra("box2d", f"env.name: {name}", missing)
-    return ProximaError(f"env.name: {name} needs a package that is missing: {error}")
-
-
-def _near(name: str) -> str:
-    import gymnasium
-
-    if name.startswith("ALE/"):
-        return f'Atari is a package apart: pip install ale-py, then name it "ale_py:{name}"'
-    near = difflib.get_close_matches(name, gymnasium.registry, 3, 0.5)
-    if near:
-        return f"did you mean {' or '.join(near)}?"
-    return 'an environment of another package is named "package:Name-v0"'
+        return f": there is no module {module}; {advice}"
+    return f" needs the module {module}, which is missing; {advice}"
 
 
 def _settings_of(name: str) -> list[str]:
-    from gymnasium.envs.registration import load_env_creator, spec
-
-    entry_point = spec(name).entry_point
+    entry_point = gymnasium.spec(name).entry_point
     creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
-    names = inspect.signature(creator).parameters if creator is not None else ()
-    return [setting for setting in names if setting not in ("render_mode", "kwargs")]
-
-
-def _can_draw(config: EnvConfig) -> bool:
-    env = make_env(config, render=False)
-    modes = env.metadata.get("render_modes") or ()
-    env.close()
-    return "rgb_array" in modes
+    parameters = inspect.signature(creator).parameters if creator is not None else ()
+    return [setting for setting in parameters if setting not in ("render_mode", "kwargs")]

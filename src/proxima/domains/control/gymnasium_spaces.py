@@ -10,37 +10,25 @@ Left out on purpose: Tuple, Text, Graph and Sequence spaces, which a wrapper can
 """
 
 import math
-import operator
 from collections.abc import Callable, Iterator
+from functools import reduce
+from operator import getitem, setitem
 from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium import spaces
 
+from proxima.core import spaces as ours
 from proxima.core.errors import ProximaError
-from proxima.core.spaces import (
-    ACTION_MASK,
-    Box,
-    Discrete,
-    Fields,
-    MultiDiscrete,
-    ObservationSpace,
-    Space,
-    box,
-    fields,
-    mask_space,
-)
+from proxima.core.spaces import ACTION_MASK, ObservationSpace, Space
 
 ONE_HOT = 1_000  # values of a Discrete observation up to which it becomes flags
+# Compiled programs have no more than 32 bits, and no fewer of a float.
+NARROW = {"float16": "float32", "float64": "float32", "int64": "int32", "uint64": "uint32"}
 
+Path = tuple[str, ...]  # of keys in Gymnasium's observation; none where that is no Dict
 Encode = Callable[[Any], np.ndarray]  # Gymnasium's value of a field → ours, over any leading axes
-
-
-class Field(NamedTuple):
-    """One array of an observation."""
-
-    path: tuple[str, ...]  # of keys in Gymnasium's observation; none where that is no Dict
-    space: Box
-    encode: Encode
+ToEnv = Callable[[np.ndarray], np.ndarray]  # an agent's rows of actions → the environment's
 
 
 class Translation(NamedTuple):
@@ -51,25 +39,36 @@ class Translation(NamedTuple):
     # (store of rows, index, one observation): writes the row; plain assignment where that is enough
     put: Callable[[Any, int, Any], None]
     rows: Callable[[Any], Any]  # a batch of observations as ours; may be the same memory
-    to_env: Callable[[np.ndarray], np.ndarray]  # an agent's rows of actions → the environment's
+    to_env: ToEnv
 
 
 def translate(name: str, observation_space: Any, action_space: Any) -> Translation:
     """How to deal with an environment of these spaces, or in words why there is no way."""
-    import gymnasium
+    actions, to_env = _actions(name, action_space)
+    parts = {
+        ".".join(path): (path, *_field(name, space, path, actions))
+        for path, space in _leaves(observation_space)
+    }
+    if isinstance(observation_space, spaces.Dict):
 
-    ours = _action_space(name, action_space)
-    to_env = _action_converter(action_space)
-    if isinstance(observation_space, gymnasium.spaces.Dict):
-        parts = {
-            ".".join(field.path): field for field in _fields(name, observation_space, (), ours)
-        }
-        space = fields({key: field.space for key, field in parts.items()})
-        return Translation(space, ours, _put_fields(parts), _rows_of_fields(parts), to_env)
-    field = _field(name, observation_space, (), ours)
-    plain = isinstance(observation_space, gymnasium.spaces.Box)
-    put = operator.setitem if plain else _put_encoded(field.encode)
-    return Translation(field.space, ours, put, field.encode, to_env)
+        def rows(obs: Any) -> dict[str, np.ndarray]:
+            return {
+                key: encode(reduce(getitem, path, obs)) for key, (path, _, encode) in parts.items()
+            }
+
+        def put_fields(store: dict[str, np.ndarray], index: int, obs: Any) -> None:
+            for key, row in rows(obs).items():
+                store[key][index] = row
+
+        space = ours.fields({key: part for key, (_, part, _) in parts.items()})
+        return Translation(space, actions, put_fields, rows, to_env)
+    _, field, encode = parts[""]
+
+    def put(store: np.ndarray, index: int, obs: Any) -> None:
+        store[index] = encode(obs)
+
+    plain = isinstance(observation_space, spaces.Box)
+    return Translation(field, actions, setitem if plain else put, encode, to_env)
 
 
 def notes(observation_space: Any, action_space: Any) -> dict[str, Any]:
@@ -78,180 +77,96 @@ def notes(observation_space: Any, action_space: Any) -> dict[str, Any]:
     `one_hot`: by field ("" where there are none) the first number and how many; `action_start`: what is
     added to an action. Nothing where the values are the same.
     """
-    import gymnasium
-
     one_hot = {
         ".".join(path): [int(space.start), int(space.n)]
-        for path, space in _leaves(observation_space, ())
-        if isinstance(space, gymnasium.spaces.Discrete) and int(space.n) <= ONE_HOT
+        for path, space in _leaves(observation_space)
+        if isinstance(space, spaces.Discrete) and int(space.n) <= ONE_HOT
     }
-    discrete = gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete
+    discrete = spaces.Discrete | spaces.MultiDiscrete
     start = np.ravel(action_space.start) if isinstance(action_space, discrete) else np.zeros(1)
     shifted = {"action_start": start.tolist()} if np.any(start) else {}
     return ({"one_hot": one_hot} if one_hot else {}) | shifted
 
 
-def _leaves(space: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    import gymnasium
+def by_field(function: Callable[..., Any], obs: Any, *others: Any) -> Any:
+    """The function of the observations, and of others like them; field by field where they have fields."""
+    if isinstance(obs, dict):
+        return {key: function(obs[key], *(other[key] for other in others)) for key in obs}
+    return function(obs, *others)
 
-    if not isinstance(space, gymnasium.spaces.Dict):
+
+def _leaves(space: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    if not isinstance(space, spaces.Dict):
         yield path, space
         return
     for key, inner in space.spaces.items():
         yield from _leaves(inner, (*path, str(key)))
 
 
-def empty(space: ObservationSpace, count: int) -> Any:
-    """Room for so many observations."""
-    if isinstance(space, Fields):
-        return {key: empty(each, count) for key, each in space.items()}
-    return np.empty((count, *space.shape), space.dtype)
-
-
-def copied(obs: Any) -> Any:
-    """The same observations in memory of their own."""
-    if isinstance(obs, dict):
-        return {key: np.array(rows) for key, rows in obs.items()}
-    return np.array(obs)
-
-
-def put_row(obs: Any, index: int, source: Any) -> None:
-    """One row of observations over the same row of others."""
-    if isinstance(obs, dict):
-        for key, rows in obs.items():
-            rows[index] = source[key][index]
-    else:
-        obs[index] = source[index]
-
-
-def _put_fields(parts: dict[str, Field]) -> Callable[[Any, int, Any], None]:
-    def put(store: dict[str, np.ndarray], index: int, obs: Any) -> None:
-        for key, field in parts.items():
-            store[key][index] = field.encode(_at(obs, field.path))
-
-    return put
-
-
-def _put_encoded(encode: Encode) -> Callable[[Any, int, Any], None]:
-    def put(store: np.ndarray, index: int, obs: Any) -> None:
-        store[index] = encode(obs)
-
-    return put
-
-
-def _rows_of_fields(parts: dict[str, Field]) -> Callable[[Any], Any]:
-    def rows(obs: Any) -> dict[str, np.ndarray]:
-        return {key: field.encode(_at(obs, field.path)) for key, field in parts.items()}
-
-    return rows
-
-
-def _at(obs: Any, path: tuple[str, ...]) -> Any:
-    for key in path:
-        obs = obs[key]
-    return obs
-
-
-def _fields(name: str, space: Any, path: tuple[str, ...], actions: Space) -> Iterator[Field]:
-    import gymnasium
-
-    for key, inner in space.spaces.items():
-        place = (*path, str(key))
-        if isinstance(inner, gymnasium.spaces.Dict):
-            yield from _fields(name, inner, place, actions)
-        else:
-            yield _field(name, inner, place, actions)
-
-
-def _field(name: str, space: Any, path: tuple[str, ...], actions: Space) -> Field:
-    import gymnasium
-
+def _field(name: str, space: Any, path: Path, actions: Space) -> tuple[ours.Box, Encode]:
+    """The space of one array of an observation, and how it is made."""
     if path == (ACTION_MASK,):
         return _mask(name, space, actions)
-    if isinstance(space, gymnasium.spaces.Discrete):
+    if isinstance(space, spaces.Discrete):
         first, count = int(space.start), int(space.n)
         values = np.arange(first, first + count)
         if count <= ONE_HOT:
-            return Field(path, box(0, 1, (count,), "bool"), lambda obs: _flags(obs, values))
-        whole = box(first, first + count - 1, (), "int32")
-        return Field(path, whole, lambda obs: np.asarray(obs, np.int32))
-    if isinstance(space, gymnasium.spaces.MultiBinary):
-        return Field(path, box(0, 1, space.shape, "bool"), lambda obs: np.asarray(obs, bool))
-    if isinstance(space, gymnasium.spaces.Box):
-        dtype = _narrow(space.dtype)
-        bounds = space.low, space.high, space.shape
-        return Field(path, box(*bounds, str(dtype)), lambda obs: np.asarray(obs, dtype))
-    where = f" field {'.'.join(path)!r} of the" if path else ""
-    raise _unsupported(name, f"{where} observation space".strip(), space)
+            flags = ours.box(0, 1, (count,), "bool")
+            return flags, lambda obs: np.asarray(obs)[..., None] == values
+        whole = ours.box(first, first + count - 1, (), "int32")
+        return whole, lambda obs: np.asarray(obs, np.int32)
+    if isinstance(space, spaces.MultiBinary):
+        return ours.box(0, 1, space.shape, "bool"), lambda obs: np.asarray(obs, bool)
+    if isinstance(space, spaces.Box):
+        dtype = np.dtype(NARROW.get(str(space.dtype), space.dtype))
+        numbers = ours.box(space.low, space.high, space.shape, str(dtype))
+        return numbers, lambda obs: np.asarray(obs, dtype)
+    where = f"field {'.'.join(path)!r} of the " if path else ""
+    raise ProximaError(
+        f"{name}: its {where}observation space is {space}, and only Box, Discrete, MultiBinary and Dict "
+        "spaces of these can be learnt from; a wrapper of gymnasium.wrappers, such as "
+        "FlattenObservation, may turn it into one"
+    )
 
 
-def _flags(obs: Any, values: np.ndarray) -> np.ndarray:
-    return np.asarray(obs)[..., None] == values
-
-
-def _mask(name: str, space: Any, actions: Space) -> Field:
+def _mask(name: str, space: Any, actions: Space) -> tuple[ours.Box, Encode]:
     """The field of valid actions, whose flags may come flat or as numbers 0 and 1."""
-    if isinstance(actions, Box):
+    if isinstance(actions, ours.Box):
         raise ProximaError(
             f"{name}: it observes an {ACTION_MASK!r}, and its actions are continuous: a mask is for "
             "choices; rename that field"
         )
-    wanted = mask_space(actions)
-    shape, size = wanted.shape, math.prod(wanted.shape)
-    found = tuple(space.shape or ())
-    if found not in (shape, (size,)):
+    wanted = ours.mask_space(actions)
+    given = tuple(space.shape or ())
+    if given not in (wanted.shape, (math.prod(wanted.shape),)):
         raise ProximaError(
-            f"{name}: its {ACTION_MASK!r} has the shape {found}, and its actions need {shape}"
+            f"{name}: its {ACTION_MASK!r} has the shape {given}, and its actions need {wanted.shape}"
         )
 
     def encode(obs: Any) -> np.ndarray:
         flags = np.asarray(obs, bool)
-        return flags.reshape(*flags.shape[: flags.ndim - len(found)], *shape)
+        return flags.reshape(*flags.shape[: flags.ndim - len(given)], *wanted.shape)
 
-    return Field((ACTION_MASK,), wanted, encode)
-
-
-def _action_space(name: str, space: Any) -> Space:
-    import gymnasium
-
-    if isinstance(space, gymnasium.spaces.Discrete):
-        return Discrete(int(space.n))
-    if isinstance(space, gymnasium.spaces.MultiDiscrete):
-        sizes = np.unique(space.nvec)
-        if len(sizes) == 1:
-            return MultiDiscrete(int(sizes[0]), int(space.nvec.size))
-        raise _unsupported(name, "action space", space)
-    if isinstance(space, gymnasium.spaces.Box) and np.issubdtype(space.dtype, np.floating):
-        return box(space.low, space.high, space.shape)
-    raise _unsupported(name, "action space", space)
+    return wanted, encode
 
 
-def _unsupported(name: str, what: str, space: Any) -> ProximaError:
-    fitting = (
-        "only Discrete, MultiDiscrete with choices among equally many, and Box spaces of floats can be "
-        "acted in; a gymnasium.ActionWrapper may turn it into one"
-        if what.startswith("action")
-        else "only Box, Discrete, MultiBinary and Dict spaces of these can be learnt from; a wrapper of "
-        "gymnasium.wrappers, such as FlattenObservation, may turn it into one"
-    )
-    return ProximaError(f"{name}: its {what} is {space}, and {fitting}")
+def _actions(name: str, space: Any) -> tuple[Space, ToEnv]:
+    """The actions an agent takes, and how they become the environment's: shifted by its start, or clipped."""
 
+    def typed(actions: np.ndarray) -> np.ndarray:
+        return np.asarray(actions, space.dtype)
 
-def _narrow(dtype: Any) -> np.dtype:
-    """A dtype of no more than 32 bits, as compiled programs have it."""
-    narrow = {"float16": "float32", "float64": "float32", "int64": "int32", "uint64": "uint32"}
-    own = str(np.dtype(dtype))
-    return np.dtype(narrow.get(own, own))
-
-
-def _action_converter(space: Any) -> Callable[[np.ndarray], np.ndarray]:
-    """From an agent's rows of actions to the environment's: shifted by its start, or clipped."""
-    import gymnasium
-
-    if isinstance(space, gymnasium.spaces.Discrete):
-        return lambda actions: np.asarray(actions, space.dtype) + space.start
-    if isinstance(space, gymnasium.spaces.MultiDiscrete):
+    if isinstance(space, spaces.Discrete):
+        return ours.Discrete(int(space.n)), lambda actions: typed(actions) + space.start
+    if isinstance(space, spaces.MultiDiscrete) and len(np.unique(space.nvec)) == 1:
         form, start = space.nvec.shape, space.start
-        return lambda actions: np.asarray(actions, space.dtype).reshape(-1, *form) + start
-    shape, low, high = space.shape, space.low, space.high
-    return lambda actions: np.clip(np.asarray(actions, space.dtype).reshape(-1, *shape), low, high)
+        choices = ours.MultiDiscrete(int(space.nvec.flat[0]), int(space.nvec.size))
+        return choices, lambda actions: typed(actions).reshape(-1, *form) + start
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        shape, low, high = space.shape, space.low, space.high
+        numbers = ours.box(low, high, shape)
+        return numbers, lambda actions: np.clip(typed(actions).reshape(-1, *shape), low, high)
+    raise ProximaError(
+        f"{name}: its action space is {space}, and only Discrete, MultiDiscrete with choices among equally "
+        "many, and Box spaces of floats can be acted in; a gymnasium.ActionWrapper may turn it into one"
+    )

@@ -1,7 +1,6 @@
 """Gymnax environments, compiled into the training program: classic control, MinAtar, bsuite and more."""
 
 import contextlib
-import difflib
 import functools
 import importlib
 import sys
@@ -18,6 +17,7 @@ from proxima.core.errors import ProximaError
 from proxima.core.spaces import Box, Discrete, Space, box
 from proxima.core.types import PyTree, Step
 from proxima.domains.control.config import EnvConfig
+from proxima.domains.environments import check_params, strongly_typed, suggestion
 
 
 class GymnaxEnv(eqx.Module):
@@ -31,7 +31,7 @@ class GymnaxEnv(eqx.Module):
 
     def reset(self, key: Array) -> tuple[PyTree, Array]:
         obs, state = self.inner.reset_env(key, self.params)
-        return _strongly_typed(state), self._as_array(obs)
+        return strongly_typed(state), self._as_array(obs)
 
     def step(self, state: PyTree, action: Array, key: Array) -> tuple[PyTree, Step]:
         # step_env, not step: the latter resets by itself and would hide the final observation.
@@ -41,7 +41,7 @@ class GymnaxEnv(eqx.Module):
         obs, state, reward, terminated, _ = self.inner.step_env(key, state, action, self.params)
         truncated = self.inner.is_truncated(state, self.params) & ~terminated
         reward = jnp.asarray(reward, jnp.float32).reshape(())
-        return _strongly_typed(state), Step(self._as_array(obs), reward, terminated, truncated, {})
+        return strongly_typed(state), Step(self._as_array(obs), reward, terminated, truncated, {})
 
     def _as_array(self, obs: Array) -> Array:
         if self.one_hot:
@@ -56,20 +56,20 @@ def names() -> list[str]:
 
 def make(config: EnvConfig) -> GymnaxEnv:
     """The named gymnax environment with the scenario's parameters."""
-    gymnax = _import_gymnax()
-    if config.name not in gymnax.registered_envs:
-        near = difflib.get_close_matches(config.name, gymnax.registered_envs, 3, 0.4)
+    if config.name not in names():
         raise ProximaError(
-            f"env.name: gymnax has no {config.name!r}; "
-            f"{'did you mean ' + ' or '.join(near) + '?' if near else 'it has:'} "
-            f"{'' if near else ', '.join(gymnax.registered_envs)} "
+            f"env.name: gymnax has no {config.name!r}; {suggestion(config.name, names(), cutoff=0.4)} "
             "(any Gymnasium env runs with env.backend=gymnasium)"
         )
     inner = _instance(config.name)
-    params = _with_settings(inner.default_params, config)
+    settings = dict(config.params)
+    if config.max_steps_per_episode is not None:
+        settings["max_steps_in_episode"] = config.max_steps_per_episode
+    check_params(settings, inner.default_params.__dataclass_fields__, config.name)
+    params = inner.default_params.replace(**settings)
     observed = _space(inner.observation_space(params))
     return GymnaxEnv(
-        params=_strongly_typed(params),
+        params=strongly_typed(params),
         inner=inner,
         observation_space=box(0.0, 1.0, (observed.n,))
         if isinstance(observed, Discrete)
@@ -77,25 +77,6 @@ def make(config: EnvConfig) -> GymnaxEnv:
         action_space=_space(inner.action_space(params)),
         one_hot=isinstance(observed, Discrete),
     )
-
-
-def _with_settings(params: Any, config: EnvConfig) -> Any:
-    settings = dict(config.params)
-    if config.max_steps_per_episode is not None:
-        settings["max_steps_in_episode"] = config.max_steps_per_episode
-    known = set(params.__dataclass_fields__)
-    for key in settings:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"it has: {', '.join(sorted(known))}"
-            raise ProximaError(f"env.params.{key}: {config.name} has no such parameter; {hint}")
-    return params.replace(**settings)
-
-
-def _strongly_typed(tree: PyTree) -> PyTree:
-    # A state that came from Python numbers is weakly typed, one from a checkpoint is not; as arguments
-    # of a compiled program they would be two kinds, and the program compiled twice.
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.asarray(leaf).dtype), tree)
 
 
 def _space(space: Any) -> Discrete | Box:
@@ -124,17 +105,17 @@ def _import_gymnax() -> Any:
 @contextlib.contextmanager
 def _deferred(*names: str) -> Iterator[None]:
     """While open, these modules import as placeholders that load the real one when first used."""
-    missing = [name for name in names if name not in sys.modules]
-    for name in missing:
-        placeholder = types.ModuleType(name)
-        placeholder.__getattr__ = functools.partial(_attribute_of, name)  # type: ignore[method-assign]
-        sys.modules[name] = placeholder
+    placeholders = {name: Placeholder(name) for name in names if name not in sys.modules}
+    sys.modules.update(placeholders)
     try:
         yield
     finally:
-        for name in missing:
+        for name in placeholders:
             del sys.modules[name]
 
 
-def _attribute_of(module: str, attribute: str) -> Any:
-    return getattr(importlib.import_module(module), attribute)
+class Placeholder(types.ModuleType):
+    """Has the attributes of the module that it stands for, which it loads when it is asked for one."""
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(importlib.import_module(self.__name__), attribute)

@@ -14,6 +14,9 @@ import copy
 import inspect
 from typing import Any
 
+import gymnasium
+from gymnasium.wrappers import TimeLimit
+
 from proxima.core.errors import ProximaError
 from proxima.core.functions import object_at
 from proxima.core.spaces import Box, Fields
@@ -25,11 +28,6 @@ KINDS = (
 )
 
 
-def is_own(config: EnvConfig) -> bool:
-    """Whether the backend is a path to the user's own."""
-    return ":" in config.backend
-
-
 def is_compiled(thing: Any) -> bool:
     """Whether this is an instance of what core.types.Env describes: its spaces are ours, not Gymnasium's."""
     space = getattr(thing, "observation_space", None)
@@ -39,20 +37,24 @@ def is_compiled(thing: Any) -> bool:
 def make_own(config: EnvConfig, render: bool = False) -> Any:
     """One environment of the user's own: of Gymnasium, no other run has it; or a compiled one, as it is."""
     thing = object_at(config.backend, "env.backend", "environment")
+    is_instance = isinstance(thing, gymnasium.Env)
+    if config.params and (is_instance or is_compiled(thing)):
+        kind = "instance" if is_instance else "compiled environment"
+        raise ProximaError(
+            f"env.params: {config.backend} is an {kind} already, and takes no settings; name a class or a "
+            "function that makes it"
+        )
     if is_compiled(thing):
-        _refuse_params(config, "compiled environment")
         return thing
-    if _is_gymnasium(thing):
-        _refuse_params(config, "instance")
-        return _limited(_copied(thing, config, render), config)
-    if not callable(thing):
-        raise ProximaError(f"env.backend: {config.backend} is {_named(thing)}, not {KINDS}")
-    return _limited(_called(thing, config, render), config)
+    env = _copied(thing, config, render) if is_instance else _called(thing, config, render)
+    if config.max_steps_per_episode is None or is_compiled(env):
+        return env
+    return TimeLimit(env, config.max_steps_per_episode)
 
 
 def name_of(thing: Any) -> str:
     """What an environment is called: as Gymnasium registered it, or by its class or function."""
-    if _is_gymnasium(thing):
+    if isinstance(thing, gymnasium.Env):
         return str(thing.spec.id if thing.spec is not None else type(thing.unwrapped).__name__)
     name = getattr(thing, "__name__", type(thing).__name__)
     return "environment" if name == "<lambda>" else str(name)
@@ -60,27 +62,33 @@ def name_of(thing: Any) -> str:
 
 def check_kind(thing: Any) -> None:
     """An error in words where this is no environment, and nothing that could make one."""
-    if _is_vector(thing):
+    if isinstance(thing, gymnasium.vector.VectorEnv):
         raise ProximaError(
             "env: this is a vector of environments, and Proxima makes its copies itself; give one "
             "environment, or a function that makes one, and num_envs="
         )
-    if not (callable(thing) or is_compiled(thing) or _is_gymnasium(thing)):
-        raise ProximaError(f"env: {_named(thing)} is no environment; give a name, or {KINDS}")
+    if not (callable(thing) or is_compiled(thing) or isinstance(thing, gymnasium.Env)):
+        kind = type(thing).__name__
+        raise ProximaError(f"env: a {kind} is no environment; give a name, or {KINDS}")
 
 
 def _called(make: Any, config: EnvConfig, render: bool) -> Any:
+    path = config.backend
+    if not callable(make):
+        raise ProximaError(f"env.backend: {path} is a {type(make).__name__}, not {KINDS}")
+    try:
+        signature = inspect.signature(make)
+    except ValueError:  # written in C: it does not say what it takes
+        signature = inspect.Signature([inspect.Parameter("any", inspect.Parameter.VAR_KEYWORD)])
     settings = dict(config.params)
-    if render and "render_mode" in _parameters(make):
+    if render and "render_mode" in signature.parameters:
         settings["render_mode"] = "rgb_array"
     try:
-        inspect.signature(make).bind(**settings)
-    except ValueError:  # written in C: it has no signature
-        pass
+        signature.bind(**settings)
     except TypeError as error:
-        known = ", ".join(each for each in _parameters(make) if each != "render_mode")
+        known = ", ".join(name for name in signature.parameters if name != "render_mode")
         raise ProximaError(
-            f"env.params: {config.backend} refuses {settings}: {error}; its settings: {known or 'none'}"
+            f"env.params: {path} refuses {settings}: {error}; its settings: {known or 'none'}"
         ) from error
     try:
         env = make(**settings)
@@ -88,16 +96,14 @@ def _called(make: Any, config: EnvConfig, render: bool) -> Any:
         raise
     except Exception as error:
         raise ProximaError(
-            f"env.backend: {config.backend} could not be made: {type(error).__name__}: {error}"
+            f"env.backend: {path} could not be made: {type(error).__name__}: {error}"
         ) from error
-    if not _is_gymnasium(env) and not is_compiled(env):
-        raise ProximaError(f"env.backend: {config.backend} gave {_named(env)}, not {KINDS}")
+    if not isinstance(env, gymnasium.Env) and not is_compiled(env):
+        raise ProximaError(f"env.backend: {path} gave a {type(env).__name__}, not {KINDS}")
     return env
 
 
-def _copied(env: Any, config: EnvConfig, render: bool) -> Any:
-    import gymnasium
-
+def _copied(env: gymnasium.Env, config: EnvConfig, render: bool) -> gymnasium.Env:
     reason: Exception | None = None
     if env.spec is not None:
         settings: dict[str, Any] = {"disable_env_checker": True}
@@ -118,42 +124,3 @@ def _copied(env: Any, config: EnvConfig, render: bool) -> Any:
             f"env.backend: {name_of(env)} cannot be copied ({reason or error}), and training and "
             "evaluation need copies; give a function that makes one: env=lambda: MyEnv(…)"
         ) from error
-
-
-def _limited(env: Any, config: EnvConfig) -> Any:
-    if config.max_steps_per_episode is None or is_compiled(env):
-        return env
-    from gymnasium.wrappers import TimeLimit
-
-    return TimeLimit(env, config.max_steps_per_episode)
-
-
-def _refuse_params(config: EnvConfig, what: str) -> None:
-    if config.params:
-        raise ProximaError(
-            f"env.params: {config.backend} is an {what} already, and takes no settings; name a class or a "
-            "function that makes it"
-        )
-
-
-def _parameters(make: Any) -> list[str]:
-    try:
-        return list(inspect.signature(make).parameters)
-    except ValueError:
-        return []
-
-
-def _is_gymnasium(thing: Any) -> bool:
-    import gymnasium
-
-    return isinstance(thing, gymnasium.Env)
-
-
-def _is_vector(thing: Any) -> bool:
-    import gymnasium
-
-    return isinstance(thing, gymnasium.vector.VectorEnv)
-
-
-def _named(thing: Any) -> str:
-    return f"a {type(thing).__name__}"

@@ -10,37 +10,36 @@ from collections.abc import Callable, Sequence
 
 from proxima.core.spaces import ObservationSpace, Space
 from proxima.core.types import HostEnv
-from proxima.domains.control import envpool, gymnasium
+from proxima.domains.control import gymnasium
 from proxima.domains.control.config import EnvConfig
+from proxima.domains.control.envpool import EnvPool
 from proxima.domains.control.workers import worker_groups
-
-Say = Callable[[str], None]  # takes a sentence for the user
+from proxima.train.host.program import Pools
 
 
 def spaces(config: EnvConfig) -> tuple[ObservationSpace, Space]:
     """What the environment observes, and which actions it takes."""
-    return (envpool if config.backend == "envpool" else gymnasium).spaces(config)
+    if config.backend != "envpool":
+        return gymnasium.spaces(config)
+    pool = EnvPool(config, 1)
+    return pool.observation_space, pool.action_space
 
 
-def evaluation_width(config: EnvConfig) -> int:
-    """Environments per trial that evaluate side by side, at most: where they cost little to make, many."""
-    return 128 if config.backend == "envpool" else 16
+def make_pools(config: EnvConfig, say: Callable[[str], None]) -> Pools:
+    """How the environments are made; `say` takes sentences for the user."""
+    in_threads = config.backend == "envpool"
+    make: Callable[..., HostEnv] = EnvPool if in_threads else gymnasium.make_pool
+    in_processes = config.workers > 0 and not in_threads
 
+    def train(num_envs: int) -> Sequence[HostEnv]:
+        if in_processes:
+            return worker_groups(config, num_envs, config.groups, say)
+        return [make(config, num_envs // config.groups) for _ in range(config.groups)]
 
-def training_pools(config: EnvConfig, num_envs: int, say: Say) -> Sequence[HostEnv]:
-    """So many environments, in the scenario's groups."""
-    share = num_envs // config.groups
-    if config.backend == "envpool":
-        return [envpool.make_pool(config, share) for _ in range(config.groups)]
-    if config.workers:
-        return worker_groups(config, num_envs, config.groups, say)
-    return [gymnasium.make_pool(config, share) for _ in range(config.groups)]
+    def evaluate(num_envs: int, render: bool) -> HostEnv:
+        if in_processes and not render:  # pictures come from this process
+            return worker_groups(config, num_envs, 1, say)[0]
+        return make(config, num_envs, render)
 
-
-def evaluation_pool(config: EnvConfig, num_envs: int, render: bool, say: Say) -> HostEnv:
-    """So many environments as one group; pictures come from this process."""
-    if config.backend == "envpool":
-        return envpool.make_pool(config, num_envs, render)
-    if config.workers and not render:
-        return worker_groups(config, num_envs, 1, say)[0]
-    return gymnasium.make_pool(config, num_envs, render=render)
+    # Where environments cost little to make, many evaluate side by side.
+    return Pools(train, evaluate, evaluation_width=128 if in_threads else 16)

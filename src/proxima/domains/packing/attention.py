@@ -17,7 +17,7 @@ to nothing gets nothing. No dropout, no positions: the net does not care about t
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -67,6 +67,14 @@ class Tokens(eqx.Module):
     perceptron: MLP
 
 
+class Masks(NamedTuple):
+    """Which tokens count, and which pairs may be."""
+
+    items: Array  # (..., items)
+    spaces: Array  # (..., spaces)
+    pairs: Array  # (..., spaces, items)
+
+
 class Block(eqx.Module):
     """Attention within each kind, then across, then a perceptron."""
 
@@ -74,7 +82,7 @@ class Block(eqx.Module):
     spaces: Tokens
     heads: int = eqx.field(static=True)
 
-    def __call__(self, items: Array, spaces: Array, masks: "Masks") -> tuple[Array, Array]:
+    def __call__(self, items: Array, spaces: Array, masks: Masks) -> tuple[Array, Array]:
         items = items + self._within(self.items.own, items, masks.items)
         spaces = spaces + self._within(self.spaces.own, spaces, masks.spaces)
         of_items = self._heads(self.items.other, items)
@@ -89,8 +97,7 @@ class Block(eqx.Module):
         return items, spaces
 
     def _within(self, part: Attention, tokens: Array, mask: Array) -> Array:
-        query, key, value = self._heads(part, tokens)
-        return _merged(part, attend(query, key, value, mask[..., None, None, :]))
+        return _merged(part, attend(*self._heads(part, tokens), mask[..., None, None, :]))
 
     def _heads(self, part: Attention, tokens: Array) -> tuple[Array, Array, Array]:
         """Query, key and value, (..., heads, tokens, width / heads)."""
@@ -98,14 +105,6 @@ class Block(eqx.Module):
         apart = flat.reshape(*flat.shape[:-1], 3, self.heads, -1)
         query, key, value = jnp.moveaxis(apart, (-3, -2), (0, -3))
         return query, key, value
-
-
-class Masks(eqx.Module):
-    """Which tokens count, and which pairs may be."""
-
-    items: Array  # (..., items)
-    spaces: Array  # (..., spaces)
-    pairs: Array  # (..., spaces, items)
 
 
 class PackingActorCritic(eqx.Module):
@@ -120,16 +119,19 @@ class PackingActorCritic(eqx.Module):
 
     def policy(self, obs: PyTree) -> Categorical:
         """The distribution over the pairs at each observation."""
-        return self._policy(obs, *self._tokens(obs)[:2])
+        return self._policy(*self._tokens(obs))
 
     def value(self, obs: PyTree) -> Array:
         """V of each observation."""
-        return self._value(*self._tokens(obs))
+        return self(obs)[1]
 
     def __call__(self, obs: PyTree) -> tuple[Categorical, Array]:
         """Both, the torso evaluated once."""
+        assert self.critic is not None
         items, spaces, masks = self._tokens(obs)
-        return self._policy(obs, items, spaces), self._value(items, spaces, masks)
+        pooled = [*pool(items, masks.items), *pool(spaces, masks.spaces)]
+        value = self.critic(jnp.concatenate(pooled, axis=-1))[..., 0]
+        return self._policy(items, spaces, masks), value
 
     def _tokens(self, obs: PyTree) -> tuple[Array, Array, Masks]:
         items, spaces = obs["items"], obs["ems"]
@@ -146,16 +148,11 @@ class PackingActorCritic(eqx.Module):
             items, spaces = block(items, spaces, masks)
         return standard(items), standard(spaces), masks
 
-    def _policy(self, obs: PyTree, items: Array, spaces: Array) -> Categorical:
+    def _policy(self, items: Array, spaces: Array, masks: Masks) -> Categorical:
         query, key = self.space_query(spaces), self.item_key(items)
         logits = jnp.einsum("...sd,...id->...si", query, key) * key.shape[-1] ** -0.5
-        mask = obs[ACTION_MASK].astype(bool)
-        return categorical(logits.reshape(mask.shape), mask)
-
-    def _value(self, items: Array, spaces: Array, masks: Masks) -> Array:
-        assert self.critic is not None
-        pooled = [*pool(items, masks.items), *pool(spaces, masks.spaces)]
-        return self.critic(jnp.concatenate(pooled, axis=-1))[..., 0]
+        flat = (*logits.shape[:-2], -1)
+        return categorical(logits.reshape(flat), masks.pairs.reshape(flat))
 
 
 def attend(query: Array, key: Array, value: Array, mask: Array) -> Array:

@@ -72,11 +72,10 @@ class BinPack(eqx.Module):
     def generate(self, key: Array) -> tuple[State, PyTree]:
         """A new instance and its first observation."""
         drawn = self.generator(key)
-        spaces = drawn.ems
+        ems = drawn.ems
+        sides = [ems.x1, ems.x2, ems.y1, ems.y2, ems.z1, ems.z2]
         state = State(
-            spaces=jnp.stack(
-                [spaces.x1, spaces.x2, spaces.y1, spaces.y2, spaces.z1, spaces.z2]
-            ).astype(jnp.int32),
+            spaces=jnp.stack(sides).astype(jnp.int32),
             spaces_mask=drawn.ems_mask,
             items=jnp.stack(list(drawn.items)).astype(jnp.int32),
             items_mask=drawn.items_mask,
@@ -92,9 +91,9 @@ class BinPack(eqx.Module):
         An invalid action changes nothing, earns nothing and ends the episode, as in Jumanji.
         """
         shown, item = jnp.divmod(action, state.items_mask.size)
-        place = state.order[shown]
-        space, size = state.spaces[:, place], state.items[:, item]
-        valid = state.spaces_mask[place] & state.items_mask[item] & ~state.items_placed[item]
+        index = state.order[shown]
+        space, size = state.spaces[:, index], state.items[:, item]
+        valid = state.spaces_mask[index] & state.items_mask[item] & ~state.items_placed[item]
         valid = valid & jnp.all(size <= space[HIGH] - space[LOW])
         corner = space[LOW]
         placed = jnp.stack([corner, corner + size], axis=1).reshape(SIDES)
@@ -138,15 +137,15 @@ def volume(lengths: Array) -> Array:
 
 
 def largest_first(values: Array) -> Array:
-    """The places of the values from the largest to the smallest, equal ones in their order.
+    """The indices of the values from the largest to the smallest, equal ones in their order.
 
     By counting how many come before each: a compiled sort takes many times as long at this size.
     """
-    places = jnp.arange(values.size, dtype=jnp.int32)
+    index = jnp.arange(values.size, dtype=jnp.int32)
     other, own = values[None, :], values[:, None]
-    before = (other > own) | ((other == own) & (places[None, :] < places[:, None]))
+    before = (other > own) | ((other == own) & (index[None, :] < index[:, None]))
     rank = jnp.sum(before, axis=1, dtype=jnp.int32)
-    return jnp.sum(jnp.where(rank[None, :] == places[:, None], places[None, :], 0), axis=1)
+    return jnp.sum(jnp.where(rank[None, :] == index[:, None], index[None, :], 0), axis=1)
 
 
 def cut_spaces(spaces: Array, mask: Array, item: Array) -> tuple[Array, Array]:
@@ -164,12 +163,11 @@ def cut_spaces(spaces: Array, mask: Array, item: Array) -> tuple[Array, Array]:
 
     beyond = _beyond(spaces)
     ignored = jnp.array([1 << (d ^ 1) for d in range(SIDES)], jnp.int32)[:, None, None]
-    inside = (
-        beyond[None] & ~ignored
-    ) == 0  # (direction, i, j): piece i lies in piece j, or may in j
+    # (direction, i, j): piece i lies in piece j, or may in j
+    inside = (beyond[None] & ~ignored) == 0
     holds = (beyond.T[None] & ~ignored) == 0
-    places = jnp.arange(count)
-    first = jnp.broadcast_to((places[None, :] < places[:, None])[None], inside.shape)
+    numbers = jnp.arange(count)
+    first = jnp.broadcast_to((numbers[None, :] < numbers[:, None])[None], inside.shape)
     drops = (pieces[:, None, :] & (~holds | first)) | within_kept[:, None, :]
     added = pieces & ~jnp.any(inside & drops, axis=2)
 

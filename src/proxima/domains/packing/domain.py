@@ -1,44 +1,68 @@
 """Packing and mazes: environments of Jumanji, with masked actions and rules to compare with."""
 
-from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from proxima.domains import judging, reinforcement
 from proxima.domains.domain import Domain, Prepared
 from proxima.domains.judging import Rules
-from proxima.domains.packing.page import page
 from proxima.domains.packing.pictures import film_of
 from proxima.domains.packing.scenario import PackingScenario
-from proxima.train.program import Evaluation
+from proxima.report import returns
+from proxima.report.numbers import figure, share, with_interval
+from proxima.report.page import Page, RunData
 
 # Samples of a small perceptron that one of a net for packings or boards costs as much as, at least.
 SAMPLE_COST = 16
+# What the scores of baselines.py are called on the page, and how they are written.
+SCORES = {
+    "utilisation": ("Volume filled", share),
+    "utilisation_min": ("Volume filled, worst episode", share),
+    "success_rate": ("Mazes solved", share),
+    "path_ratio": ("Path over shortest, solved mazes", figure),
+    "length_ratio": ("Path over shortest, all mazes", figure),
+}
 
 
 def prepare(scenario: PackingScenario) -> Prepared:
     """The scenario's environment, and its rules on new instances."""
-    from proxima.domains.packing.assess import scores
-    from proxima.domains.packing.baselines import largest_item_first, shortest_path
-    from proxima.domains.packing.jumanji import make, without_pool
+    from proxima.domains.packing.baselines import RULES, scores
+    from proxima.domains.packing.jumanji import make
     from proxima.train.compiled.program import play
 
-    env = make(scenario.env, scenario.seed)
-    evaluation_env = without_pool(env)
-    rules = {
-        "BinPack-v2": {"largest_item_first": largest_item_first},
-        "Maze-v0": {"shortest_path": shortest_path},
-    }.get(scenario.env.name, {})
-
-    def score(evaluation: Evaluation, references: Mapping[str, Evaluation]) -> Mapping[str, Any]:
-        lengths = {name: each.lengths for name, each in references.items()}
-        return scores(scenario.env.name, evaluation.returns, evaluation.lengths, lengths)
-
+    env, name = make(scenario.env, scenario.seed), scenario.env.name
+    evaluation_env = replace(env, pool=None)  # makes a new instance at each reset
     baselines = {
-        name: partial(play, rule, evaluation_env, scenario.seed) for name, rule in rules.items()
+        rule: partial(play, act, evaluation_env, scenario.seed)
+        for rule, act in RULES.get(name, {}).items()
     }
     built = reinforcement.compiled(scenario, env, evaluation_env, sample_cost=SAMPLE_COST)
-    return reinforcement.prepared(scenario, built, rules=Rules(baselines, score), film=film_of)
+    rules = Rules(baselines, partial(scores, name))
+    return reinforcement.prepared(scenario, built, rules=rules, film=film_of)
+
+
+def page(run: RunData) -> Page:
+    """A run's returns and scores beside the fixed rules, how they were learnt, and every trial."""
+    summary = run.summary
+    rules = {
+        f"the rule {name.replace('_', ' ')}": summary["baselines"][name]["iqm"]
+        for name in summary["references"]
+    }
+    scores = {name: score for name, score in summary["scores"].items() if score["iqm"] is not None}
+    picture = returns.still(run, "episode.png", "How one episode of the trained policy ended")
+    return Page(
+        about=returns.about(run),
+        result=returns.result(run, rules),
+        alarms=returns.broken_trials(run),
+        figures=[
+            (words, with_interval(scores[name], write))
+            for name, (words, write) in SCORES.items()
+            if name in scores
+        ],
+        sections=[returns.learning_section(run), returns.trials_section(run, *picture)],
+        commands=returns.commands(run),
+        facts=returns.facts(run),
+    )
 
 
 DOMAIN = Domain(

@@ -1,21 +1,20 @@
-"""The net for boards: a value-iteration network (Tamar et al. 2016, arXiv 1602.02867), policy and value.
+"""The net for boards: a value iteration network (Tamar et al. 2016, arXiv 1602.02867), policy and value.
 
     planes:   the boards, and each position as a board that is 1 there
     sweeps:   v ← source + gate · (largest v of the four cells beside); source and gate are made of the
               cell's planes
     outputs:  a perceptron of what lies at each position and beside it
 
-A value iteration network (Tamar et al. 2016, arXiv 1602.02867) whose convolution and maximum over actions
-are one maximum over neighbours: with source 1 at the target and gate 0 at walls, v becomes gamma to the
-power of the distance. Weights are shared by all cells and sweeps, so what is learnt on some boards holds
-on all. The sweeps have no matrix products and are many times cheaper than convolutions on a CPU.
-
-Single numbers in the observation, such as a step count, are not read.
+The paper's convolution and maximum over actions are one maximum over neighbours: with source 1 at the
+target and gate 0 at walls, v becomes gamma to the power of the distance. Weights are shared by all cells
+and sweeps, so what is learnt on some boards holds on all. The sweeps have no matrix products and are many
+times cheaper than convolutions on a CPU. Single numbers in the observation, such as a step count, are not
+read.
 """
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -52,12 +51,12 @@ class GridConfig:
     """Nonlinearity after each of them."""
 
 
-class Layout(eqx.Module):
+class Layout(NamedTuple):
     """Which fields are boards and which are positions on them."""
 
-    boards: tuple[str, ...] = eqx.field(static=True)
-    positions: tuple[str, ...] = eqx.field(static=True)
-    shape: tuple[int, int] = eqx.field(static=True)
+    boards: tuple[str, ...]
+    positions: tuple[str, ...]
+    shape: tuple[int, ...]
 
 
 class GridActorCritic(eqx.Module):
@@ -67,7 +66,7 @@ class GridActorCritic(eqx.Module):
     gate: Linear
     actor: MLP
     critic: MLP | None  # None in an exported policy
-    layout: Layout
+    layout: Layout = eqx.field(static=True)
     sweeps: int = eqx.field(static=True)
 
     def policy(self, obs: PyTree) -> Categorical:
@@ -76,40 +75,34 @@ class GridActorCritic(eqx.Module):
 
     def value(self, obs: PyTree) -> Array:
         """V of each observation."""
-        return self._value(self._features(obs))
+        return self(obs)[1]
 
     def __call__(self, obs: PyTree) -> tuple[Categorical, Array]:
         """Both, the sweeps done once."""
-        features = self._features(obs)
-        return categorical(self.actor(features), action_mask(obs)), self._value(features)
-
-    def _value(self, features: Array) -> Array:
         assert self.critic is not None
-        return self.critic(features)[..., 0]
+        features = self._features(obs)
+        policy = categorical(self.actor(features), action_mask(obs))
+        return policy, self.critic(features)[..., 0]
 
     def _features(self, obs: PyTree) -> Array:
-        leading = obs[self.layout.boards[0]].shape[:-2]
-        planes, places = self._planes(obs)
-        source, gate = _last(planes @ self.source), _last(self.gate(planes))
-        # Squared: where there is nothing there is no source, else the sum of all drowns what is far.
-        swept = sweep(jnp.square(source), jax.nn.sigmoid(gate), self.sweeps)
-        features = jnp.concatenate([look(swept, _last(place)) for place in places])
-        return features.T.reshape(*leading, -1)
-
-    def _planes(self, obs: PyTree) -> tuple[Array, list[Array]]:
-        """All planes (B, rows, columns, planes), and those of the positions alone."""
         rows, columns = self.layout.shape
         boards = [obs[name].reshape(-1, rows, columns) for name in self.layout.boards]
         row, column = jnp.arange(rows)[None, :, None], jnp.arange(columns)[None, None, :]
-        places = []
+        positions = []  # (B, rows, columns), each 1 where it is
         for name in self.layout.positions:
             at = obs[name].reshape(-1, 2)[:, :, None, None]
-            places.append((row == at[:, 0]) & (column == at[:, 1]))
-        planes = jnp.stack([*boards, *places], axis=-1).astype(jnp.float32)
-        return planes, [place.astype(jnp.float32)[..., None] for place in places]
+            positions.append((row == at[:, 0]) & (column == at[:, 1]))
+        planes = jnp.stack([*boards, *positions], axis=-1).astype(jnp.float32)
+        source, gate = _batch_last(planes @ self.source), _batch_last(self.gate(planes))
+        # Squared: where there is nothing there is no source, else the sum of all drowns what is far.
+        swept = sweep(jnp.square(source), jax.nn.sigmoid(gate), self.sweeps)
+        at_positions = [_batch_last(at.astype(jnp.float32)[..., None]) for at in positions]
+        features = jnp.concatenate([values_around(swept, at) for at in at_positions])
+        leading = obs[self.layout.boards[0]].shape[:-2]
+        return features.T.reshape(*leading, -1)
 
 
-def _last(x: Array) -> Array:
+def _batch_last(x: Array) -> Array:
     """(B, rows, columns, n) → (rows, columns, n, B): so that the inner loops run over the batch."""
     return jnp.moveaxis(x, 0, -1)
 
@@ -163,26 +156,22 @@ def _best(beside: list[Array]) -> Array:
     return jnp.maximum(jnp.maximum(*beside[:2]), jnp.maximum(*beside[2:]))
 
 
-def shifted(value: Array, move: tuple[int, int]) -> Array:
-    """At each cell the value of the cell one move away, 0 beyond the edge; rows and columns first."""
+def shifted(value: Array, move: tuple[int, int], beyond: float = 0.0) -> Array:
+    """At each cell the value of the cell one move away, or beyond the edge; rows and columns first."""
     axis = 0 if move[0] else 1
-    edge = jnp.zeros_like(jax.lax.slice_in_dim(value, 0, 1, axis=axis))
+    edge = jnp.full_like(jax.lax.slice_in_dim(value, 0, 1, axis=axis), beyond)
     if sum(move) > 0:
         return jnp.concatenate([jax.lax.slice_in_dim(value, 1, None, axis=axis), edge], axis)
     return jnp.concatenate([edge, jax.lax.slice_in_dim(value, 0, -1, axis=axis)], axis)
 
 
-def look(value: Array, place: Array) -> Array:
-    """The values at a place and beside it: each as a share of the largest, and the logarithm of that one.
+def values_around(value: Array, position: Array) -> Array:
+    """The values at a position and beside it as shares of the largest, and the logarithm of that one.
 
     Values fall off with distance; their shares do not. Returns (features, B).
     """
-    around = jnp.stack(
-        [
-            jnp.sum(each * place, axis=(0, 1))
-            for each in (value, *(shifted(value, m) for m in MOVES))
-        ]
-    )
+    moved = [value, *(shifted(value, move) for move in MOVES)]
+    around = jnp.stack([jnp.sum(values * position, axis=(0, 1)) for values in moved])
     largest = jnp.max(around, axis=0, keepdims=True) + 1e-6
     return jnp.concatenate([around / largest, jnp.log(largest)]).reshape(-1, value.shape[-1])
 
@@ -191,14 +180,14 @@ def read_layout(observation_space: ObservationSpace) -> Layout | None:
     """The boards (yes or no in each cell) and the positions on them, None where there are not both."""
     if not isinstance(observation_space, Fields):
         return None
-    boards = [n for n, s in observation_space.items() if len(s.shape) == 2 and s.dtype == "bool"]
-    positions = [n for n, s in observation_space.items() if s.shape == (2,) and "int" in s.dtype]
-    shapes = {s.shape for n, s in observation_space.items() if n in boards}
-    others = [s for n, s in observation_space.items() if len(s.shape) > 1 and n not in boards]
+    spaces = dict(observation_space.items())
+    boards = [name for name, s in spaces.items() if len(s.shape) == 2 and s.dtype == "bool"]
+    positions = [name for name, s in spaces.items() if s.shape == (2,) and "int" in s.dtype]
+    shapes = {spaces[name].shape for name in boards}
+    others = [name for name, s in spaces.items() if len(s.shape) > 1 and name not in boards]
     if len(shapes) != 1 or not positions or others:
         return None
-    rows, columns = shapes.pop()
-    return Layout(tuple(boards), tuple(positions), (rows, columns))
+    return Layout(tuple(boards), tuple(positions), shapes.pop())
 
 
 def grid_actor_critic(
@@ -213,12 +202,11 @@ def grid_actor_critic(
     of_position = jnp.arange(positions)[:, None] == jnp.arange(channels)[None, :] % positions
     source = jnp.concatenate([jnp.zeros((boards, channels)), FIRST_SOURCE * of_position])
     gate = jnp.zeros(shape).at[:boards].set(FIRST_OBSTACLE)
+    gate = gate + FIRST_NOISE * jax.random.normal(gate_key, shape)
     features = positions * (len(MOVES) + 2) * channels
     return GridActorCritic(
         source=source + FIRST_NOISE * jax.random.normal(source_key, shape),
-        gate=Linear(
-            gate + FIRST_NOISE * jax.random.normal(gate_key, shape), jnp.full(channels, FIRST_GATE)
-        ),
+        gate=Linear(gate, jnp.full(channels, FIRST_GATE)),
         actor=mlp(actor_key, (features, *config.hidden, action_space.n), config.activation, 0.01),
         critic=mlp(critic_key, (features, *config.hidden, 1), config.activation, 1.0),
         layout=layout,

@@ -18,12 +18,10 @@ actions that are no choices (MultiCVRP).
 """
 
 import dataclasses
-import difflib
 import functools
 import importlib
 import inspect
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -42,10 +40,12 @@ from proxima.core.spaces import (
     MultiDiscrete,
     box,
     fields,
+    mask_space,
 )
 from proxima.core.types import PyTree, Step
+from proxima.domains.environments import check_params, strongly_typed, suggestion
 from proxima.domains.packing.binpack import BinPack
-from proxima.domains.packing.config import PackingEnvConfig
+from proxima.domains.packing.scenario import PackingEnvConfig
 
 NO_LIMIT = 2**30  # steps that no episode takes
 BLOCK = 256  # instances made side by side
@@ -70,8 +70,7 @@ class Jumanji(eqx.Module):
 
     def generate(self, key: Array) -> tuple[PyTree, PyTree]:
         """A new instance and its first observation."""
-        state, timestep = self.inner.reset(key)
-        return _without_key(state), self._observe(timestep.observation)
+        return self._seen(*self.inner.reset(key))
 
     def step(self, state: PyTree, action: Array, key: Array) -> tuple[PyTree, PyTree, Array, Array]:
         """State, observation, reward and whether the episode has come to its end."""
@@ -79,14 +78,14 @@ class Jumanji(eqx.Module):
             action = jnp.stack(jnp.unravel_index(action, self.parts)).astype(jnp.int32)
         state, timestep = self.inner.step(dataclasses.replace(state, key=key), action)
         reward = jnp.asarray(timestep.reward, jnp.float32)
-        return _without_key(state), self._observe(timestep.observation), reward, timestep.last()
+        return *self._seen(state, timestep), reward, timestep.last()
 
-    def _observe(self, observation: Any) -> dict[str, Array]:
-        named = named_arrays(observation)
-        if ACTION_MASK in named:
-            shape = (*self.action_space.shape, self.action_space.n)
-            named[ACTION_MASK] = named[ACTION_MASK].reshape(shape)
-        return named
+    def _seen(self, state: PyTree, timestep: Any) -> tuple[PyTree, dict[str, Array]]:
+        """The state without its key, and the observation."""
+        obs = named_arrays(timestep.observation)
+        if ACTION_MASK in obs:
+            obs[ACTION_MASK] = obs[ACTION_MASK].reshape(mask_space(self.action_space).shape)
+        return strongly_typed(dataclasses.replace(state, key=None)), obs
 
 
 class PackingEnv(eqx.Module):
@@ -95,14 +94,8 @@ class PackingEnv(eqx.Module):
     problem: BinPack | Jumanji
     limit: Array  # steps of an episode, int32
     pool: tuple[PyTree, PyTree] | None  # states and first observations, (instances, ...)
-
-    @property
-    def observation_space(self) -> Fields:
-        return self.problem.observation_space
-
-    @property
-    def action_space(self) -> Discrete | MultiDiscrete:
-        return self.problem.action_space
+    observation_space: Fields = eqx.field(static=True)
+    action_space: Discrete | MultiDiscrete = eqx.field(static=True)
 
     def reset(self, key: Array) -> tuple[Playing, PyTree]:
         if self.pool is None:
@@ -122,17 +115,10 @@ class PackingEnv(eqx.Module):
 
 def make(config: PackingEnvConfig, seed: int) -> PackingEnv:
     """The named environment; its pool of instances, if there is one, is drawn from the seed."""
-    problem, limit = _problem(config.name, tuple(sorted(config.params.items())))
-    steps = config.max_steps_per_episode or limit
-    env = PackingEnv(problem, jnp.int32(steps), None)
-    if config.instances == 0:
-        return env
-    return PackingEnv(problem, env.limit, make_pool(problem, config.instances, seed))
-
-
-def without_pool(env: PackingEnv) -> PackingEnv:
-    """The same environment that makes a new instance at each reset: the one to evaluate on."""
-    return PackingEnv(env.problem, env.limit, None)
+    problem, most = _problem(config.name, tuple(sorted(config.params.items())))
+    pool = make_pool(problem, config.instances, seed) if config.instances else None
+    limit = jnp.int32(config.max_steps_per_episode or most)
+    return PackingEnv(problem, limit, pool, problem.observation_space, problem.action_space)
 
 
 def make_pool(problem: BinPack | Jumanji, instances: int, seed: int) -> tuple[PyTree, PyTree]:
@@ -146,8 +132,10 @@ def make_pool(problem: BinPack | Jumanji, instances: int, seed: int) -> tuple[Py
 
 def named_arrays(observation: Any) -> dict[str, Array]:
     """A nested observation as named arrays; parts of one shape and type are stacked along the last axis."""
+    is_dataclass = dataclasses.is_dataclass(observation)
+    parts = vars(observation) if is_dataclass else observation._asdict()
     named: dict[str, Array] = {}
-    for name, value in _parts(observation).items():
+    for name, value in parts.items():
         leaves = jax.tree.leaves(value)
         alike = {(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves}
         if len(leaves) == 1:
@@ -160,19 +148,6 @@ def named_arrays(observation: Any) -> dict[str, Array]:
     return named
 
 
-def _parts(value: Any) -> dict[str, Any]:
-    """The fields of a NamedTuple or a dataclass."""
-    if dataclasses.is_dataclass(value):
-        return {field.name: value.__dict__[field.name] for field in dataclasses.fields(value)}
-    return dict(zip(value._fields, value, strict=True))
-
-
-def _without_key(state: Any) -> Any:
-    # Strongly typed: what came from a Python number is weakly typed, what came from a checkpoint is not.
-    bare = dataclasses.replace(state, key=None)
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.asarray(leaf).dtype), bare)
-
-
 @functools.cache
 def _problem(name: str, params: tuple[tuple[str, Any], ...]) -> tuple[BinPack | Jumanji, int]:
     # Once per settings: the inner environment is a static part of programs, found again by identity.
@@ -180,31 +155,25 @@ def _problem(name: str, params: tuple[tuple[str, Any], ...]) -> tuple[BinPack | 
     if name.startswith("BinPack"):
         container = jnp.array(inner.generator.container_dims, jnp.int32)
         return BinPack(container, inner.generator, inner.obs_num_ems), limit
-    action_spec, (_, timestep) = (
-        inner.action_spec,
-        jax.eval_shape(inner.reset, jax.random.key(0)),
-    )
+    _, timestep = jax.eval_shape(inner.reset, jax.random.key(0))
     if timestep.reward.shape != ():
         raise ProximaError(
             f"env.name: {name} gives each agent a reward of its own, and here one policy gets one reward"
         )
+    spec = inner.action_spec
+    if type(spec).__name__ not in {"DiscreteArray", "MultiDiscreteArray"}:
+        raise ProximaError(
+            f"env.name: {name}'s actions are no choices among a few ({spec}), and masks need those"
+        )
     observed = jax.eval_shape(named_arrays, timestep.observation)
-    mask = observed.get(ACTION_MASK)
-    values = tuple(int(n) for n in np.ravel(_values(name, action_spec)))
+    spaces = {part: _box(array) for part, array in observed.items()}
+    mask = spaces.get(ACTION_MASK)
+    values = tuple(int(n) for n in np.ravel(spec.num_values))
     actions = _actions(name, values, None if mask is None else mask.shape)
     if mask is not None:
-        mask_shape = (*actions.shape, actions.n)
-        observed[ACTION_MASK] = jax.ShapeDtypeStruct(mask_shape, mask.dtype)
-    spaces = fields({each: _box(array) for each, array in observed.items()})
-    return Jumanji(inner, spaces, actions, values if len(values) > 1 else ()), limit
-
-
-def _values(name: str, action_spec: Any) -> Any:
-    if type(action_spec).__name__ not in {"DiscreteArray", "MultiDiscreteArray"}:
-        raise ProximaError(
-            f"env.name: {name}'s actions are no choices among a few ({action_spec}), and masks need those"
-        )
-    return action_spec.num_values
+        spaces[ACTION_MASK] = mask_space(actions)
+    parts = values if len(values) > 1 else ()
+    return Jumanji(inner, fields(spaces), actions, parts), limit
 
 
 def _actions(
@@ -235,19 +204,18 @@ def _construct(name: str, params: dict[str, Any]) -> tuple[Any, int]:
 
     names = sorted(jumanji.registered_environments())
     if name not in names:
-        near = difflib.get_close_matches(name, names, 3, 0.4)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"it has: {', '.join(names)}"
+        hint = suggestion(name, names, cutoff=0.4)
         raise ProximaError(f"env.name: Jumanji has no {name!r}; {hint}")
     try:
         plain: Any = jumanji.make(name)
     except (OSError, ImportError, RuntimeError) as error:  # Sokoban downloads its levels
         raise ProximaError(f"env.name: {name} could not be made: {error}") from error
     kind: Any = type(plain)
-    own, inner = _divided(name, kind, plain.__dict__.get("generator"), params)
-    if inner is not None:
-        own["generator"] = inner
+    own, generator = _divided(name, kind, plain.__dict__.get("generator"), params)
+    if generator is not None:
+        own["generator"] = generator
     if kind.__name__ == "BinPack":
-        own.setdefault("obs_num_ems", (inner or plain.generator).max_num_ems)
+        own.setdefault("obs_num_ems", (generator or plain.generator).max_num_ems)
     if "time_limit" not in inspect.signature(kind).parameters:
         return kind(**own) if own else plain, NO_LIMIT
     limit = kind(**own).time_limit
@@ -263,44 +231,31 @@ def _divided(
     rest = {key: value for key, value in params.items() if key not in of_env}
     if not rest:
         return own, None
+    if generator is None:
+        check_params(rest, of_env, name)
     maker = _generator_class(name, generator, rest.pop("generator", None))
-    of_maker = {} if generator is None else dict(inspect.signature(maker).parameters)
-    for key in rest:
-        if key not in of_maker:
-            known = of_env | set(of_maker)
-            near = difflib.get_close_matches(key, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"it has: {', '.join(sorted(known))}"
-            raise ProximaError(f"env.params.{key}: {name} has no such setting; {hint}")
-    return own, maker(**_filled(name, of_maker, generator, rest))
+    parameters = inspect.signature(maker).parameters
+    check_params(rest, of_env | set(parameters), name)
+    # What is not given is as in the environment's own generator.
+    present = {key.removeprefix("_"): value for key, value in vars(generator).items()}
+    filled = {key: present[key] for key in parameters if key in present} | rest
+    for key, parameter in parameters.items():
+        if key not in filled and parameter.default is inspect.Parameter.empty:
+            raise ProximaError(f"env.params.{key}: {name}'s generator needs it; set it too")
+    return own, maker(**filled)
 
 
 def _generator_class(name: str, generator: Any, wanted: str | None) -> type:
     """The class of the environment's own generator, or of the one asked for by name."""
-    if wanted is None or generator is None:
+    if wanted is None:
         return type(generator)
     module = importlib.import_module(type(generator).__module__)
     classes = {
-        each: kind
-        for each, kind in inspect.getmembers(module, inspect.isclass)
-        if each.endswith("Generator") and not inspect.isabstract(kind)
+        key: kind
+        for key, kind in inspect.getmembers(module, inspect.isclass)
+        if key.endswith("Generator") and not inspect.isabstract(kind)
     }
     if wanted not in classes:
-        told = f"{name} has: {', '.join(sorted(classes))}"
-        raise ProximaError(f"env.params.generator: there is no {wanted!r}; {told}")
+        names = ", ".join(sorted(classes))
+        raise ProximaError(f"env.params.generator: there is no {wanted!r}; {name} has: {names}")
     return classes[wanted]
-
-
-def _filled(
-    name: str, parameters: Mapping[str, Any], generator: Any, given: dict[str, Any]
-) -> dict[str, Any]:
-    """The generator's arguments: those given, else those of the environment's own generator."""
-    present = generator.__dict__
-    filled = dict(given)
-    for key, parameter in parameters.items():
-        if key in filled:
-            continue
-        if key in present or f"_{key}" in present:
-            filled[key] = present[key] if key in present else present[f"_{key}"]
-        elif parameter.default is inspect.Parameter.empty:
-            raise ProximaError(f"env.params.{key}: {name}'s generator needs it; set it too")
-    return filled

@@ -19,7 +19,7 @@ from proxima.report.style import BLUE, GREEN, GREY, INK, VERMILLION
 from proxima.train.program import Recording
 
 Arrays = Mapping[str, NDArray[Any]]
-Place = tuple[int, int]
+Cell = tuple[int, int]
 
 WIDTH, HEIGHT, STRIP = 640, 400, 40
 SMOOTH = 2  # drawn this much larger, then reduced: edges without stairs
@@ -30,33 +30,16 @@ SHADES = ("#6BAED6", "#FDAE6B", "#74C476", "#9E9AC8", "#FA9FB5", "#C7B299", "#F2
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))  # up, right, down, left
 
 
-def can_draw(env_name: str, obs: Any) -> bool:
-    """Whether the episode is one of those drawn here."""
-    return env_name in PAINTERS and isinstance(obs, dict)
-
-
 def film_of(path: Path, env_name: str, recording: Recording) -> bool:
-    """Draw an episode and its end, where we know how."""
-    if not can_draw(env_name, recording.obs):
+    """Draw an episode, a frame per step, and its end, where we know how."""
+    if env_name not in PAINTERS or not isinstance(recording.obs, dict):
         return False
-    film(path, env_name, recording.obs, recording.actions)
-    if (path.parent / "plots").is_dir():
-        picture = path.parent / "plots" / "episode.png"
-        end(picture, env_name, recording.obs, recording.actions)
-    return True
-
-
-def film(path: str | Path, env_name: str, obs: Arrays, actions: NDArray[Any]) -> None:
-    """Write the episode as a GIF, a frame per step."""
     paint, pace = PAINTERS[env_name]
-    write_gif(path, [np.asarray(image) for image in paint(obs, actions)], pace)
-
-
-def end(path: Path, env_name: str, obs: Arrays, actions: NDArray[Any]) -> None:
-    """Write how the episode ended as a PNG."""
-    *_, last = PAINTERS[env_name][0](obs, actions)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    last.save(path)
+    images = list(paint(recording.obs, recording.actions))
+    write_gif(path, [np.asarray(image) for image in images], pace)
+    if (path.parent / "plots").is_dir():
+        images[-1].save(path.parent / "plots" / "episode.png")
+    return True
 
 
 def packing(obs: Arrays, actions: NDArray[Any]) -> Iterator[Any]:
@@ -75,16 +58,15 @@ def packing(obs: Arrays, actions: NDArray[Any]) -> Iterator[Any]:
 
 def _packing_image(boxes: list[NDArray[np.float64]], numbers: list[int], items: int) -> Any:
     image, pen = _canvas()
-    for line in _container_edges(back=True):
-        pen.line(line, fill=GREY, width=SMOOTH)
+    edges = list(_container_edges())
+    for edge in edges[:3]:
+        pen.line(edge, fill=GREY, width=SMOOTH)
     for index in back_to_front(boxes):
         _paint_box(pen, boxes[index], SHADES[numbers[index] % len(SHADES)])
-    for line in _container_edges(back=False):
-        pen.line(line, fill=GREY, width=SMOOTH)
-    filled = sum(float(np.prod(far - near)) for near, far in boxes)
-    text = (
-        f"{len(boxes)} of at most {items} items placed, {100 * filled:.1f} % of the volume filled"
-    )
+    for edge in edges[3:]:
+        pen.line(edge, fill=GREY, width=SMOOTH)
+    filled = 100 * sum(float(np.prod(far - near)) for near, far in boxes)
+    text = f"{len(boxes)} of at most {items} items placed, {filled:.1f} % of the volume filled"
     return _captioned(image, text)
 
 
@@ -106,8 +88,7 @@ def back_to_front(boxes: Sequence[NDArray[np.float64]]) -> list[int]:
 
 def _paint_box(pen: Any, corners: NDArray[np.float64], colour: str) -> None:
     """The three faces that can be seen."""
-    near, far = corners
-    (x1, y1, z1), (x2, y2, z2) = near, far
+    (x1, y1, z1), (x2, y2, z2) = corners
     faces = (
         ([(x2, y1, z1), (x2, y2, z1), (x2, y2, z2), (x2, y1, z2)], 0.82),
         ([(x1, y2, z1), (x2, y2, z1), (x2, y2, z2), (x1, y2, z2)], 0.66),
@@ -115,20 +96,17 @@ def _paint_box(pen: Any, corners: NDArray[np.float64], colour: str) -> None:
     )
     for points, light in faces:
         outline = [_seen(point) for point in points]
-        pen.polygon(outline, fill=_shade(colour, light))
+        shade = tuple(round(light * part) for part in bytes.fromhex(colour[1:]))
+        pen.polygon(outline, fill=shade)
         pen.line([*outline, outline[0]], fill=INK, width=SMOOTH)
 
 
-def _container_edges(back: bool) -> Iterator[list[tuple[float, float]]]:
-    """The container's edges behind everything in it, or those before it."""
+def _container_edges() -> Iterator[list[tuple[float, float]]]:
+    """The container's edges: first the three from the origin's corner, which everything in it hides."""
     for start in np.ndindex(2, 2, 2):
         for axis in range(3):
-            if start[axis]:
-                continue
-            end = tuple(1 if each == axis else value for each, value in enumerate(start))
-            # Three edges meet in the origin's corner, which is the one that everything hides.
-            if back == (start == (0, 0, 0)):
-                yield [_seen(start), _seen(end)]
+            if not start[axis]:
+                yield [_seen(start), _seen((*start[:axis], 1, *start[axis + 1 :]))]
 
 
 def _seen(point: Sequence[float]) -> tuple[float, float]:
@@ -143,70 +121,67 @@ def _seen(point: Sequence[float]) -> tuple[float, float]:
 def maze(obs: Arrays, actions: NDArray[Any]) -> Iterator[Any]:
     """An image of the maze at every step, and one after the last move."""
     walls = obs["walls"][0].astype(bool)
-    places = [_place(each) for each in obs["agent_position"]]
-    target = _place(obs["target_position"][0])
-    down, right = MOVES[int(actions[-1])]
-    end = places[-1][0] + down, places[-1][1] + right
-    inside = 0 <= end[0] < walls.shape[0] and 0 <= end[1] < walls.shape[1]
-    places.append(end if inside and not walls[end] else places[-1])
-    shortest = shortest_way(walls, places[0], target)
-    for step in range(len(places)):
-        yield _maze_image(walls, places[: step + 1], target, shortest)
+    way: list[Cell] = [(row, column) for row, column in obs["agent_position"].tolist()]
+    target_row, target_column = obs["target_position"][0].tolist()
+    way.append(_after(way[-1], MOVES[int(actions[-1])], walls))
+    shortest = shortest_way(walls, way[0], (target_row, target_column))
+    for step in range(len(way)):
+        yield _maze_image(walls, way[: step + 1], (target_row, target_column), shortest)
+
+
+def _after(cell: Cell, move: Cell, walls: NDArray[np.bool_]) -> Cell:
+    """The cell that a move leads to; the same one where a wall or the edge is in the way."""
+    row, column = cell[0] + move[0], cell[1] + move[1]
+    inside = 0 <= row < walls.shape[0] and 0 <= column < walls.shape[1]
+    return (row, column) if inside and not walls[row, column] else cell
 
 
 def _maze_image(
-    walls: NDArray[np.bool_], way: list[Place], target: Place, shortest: list[Place]
+    walls: NDArray[np.bool_], way: list[Cell], target: Cell, shortest: list[Cell]
 ) -> Any:
     image, pen = _canvas()
     rows, columns = walls.shape
-    cell = SMOOTH * min((HEIGHT - 20) / rows, (WIDTH - 20) / columns)
-    left, top = (SMOOTH * WIDTH - cell * columns) / 2, (SMOOTH * HEIGHT - cell * rows) / 2
+    size = SMOOTH * min((HEIGHT - 20) / rows, (WIDTH - 20) / columns)  # of a cell
+    left, top = (SMOOTH * WIDTH - size * columns) / 2, (SMOOTH * HEIGHT - size * rows) / 2
 
-    def middle(place: Place) -> tuple[float, float]:
-        return left + cell * (place[1] + 0.5), top + cell * (place[0] + 0.5)
+    def square(cell: Cell, side: float) -> list[float]:
+        """The corners of a square in the middle of a cell, its side as a share of the cell's."""
+        x, y = left + size * (cell[1] + 0.5), top + size * (cell[0] + 0.5)
+        half = size * side / 2
+        return [x - half, y - half, x + half, y + half]
 
-    def disc(place: Place, radius: float, colour: str) -> None:
-        x, y = middle(place)
-        r = cell * radius
-        pen.ellipse([x - r, y - r, x + r, y + r], fill=colour)
+    def line(cells: list[Cell], colour: str, width: float) -> None:
+        if len(cells) > 1:
+            points = [tuple(square(cell, 0)[:2]) for cell in cells]
+            pen.line(points, fill=colour, width=round(size * width))
 
     for row, column in np.argwhere(walls):
-        x, y = left + cell * column, top + cell * row
-        pen.rectangle([x, y, x + cell, y + cell], fill="#4A4A4A")
-    pen.rectangle([left, top, left + cell * columns, top + cell * rows], outline=INK, width=SMOOTH)
-    if len(shortest) > 1:
-        pen.line([middle(place) for place in shortest], fill="#A6DCC8", width=round(cell * 0.34))
-    if len(way) > 1:
-        pen.line([middle(place) for place in way], fill=BLUE, width=round(cell * 0.12))
-    disc(way[0], 0.14, BLUE)
-    disc(target, 0.3, GREEN)
-    disc(way[-1], 0.22, VERMILLION)
+        pen.rectangle(square((row, column), 1), fill="#4A4A4A")
+    pen.rectangle([left, top, left + size * columns, top + size * rows], outline=INK, width=SMOOTH)
+    line(shortest, "#A6DCC8", 0.34)
+    line(way, BLUE, 0.12)
+    for cell, side, colour in (
+        (way[0], 0.28, BLUE),
+        (target, 0.6, GREEN),
+        (way[-1], 0.44, VERMILLION),
+    ):
+        pen.ellipse(square(cell, side), fill=colour)
     text = f"step {len(way) - 1}; the shortest way (green) has {len(shortest) - 1}"
     return _captioned(image, text)
 
 
-def shortest_way(walls: NDArray[np.bool_], start: Place, target: Place) -> list[Place]:
+def shortest_way(walls: NDArray[np.bool_], start: Cell, target: Cell) -> list[Cell]:
     """The cells of a shortest path, both ends among them, by breadth-first search; empty without any."""
-    before: dict[Place, Place | None] = {start: None}
+    ways = {start: [start]}
     queue = deque([start])
-    while queue and target not in before:
+    while queue and target not in ways:
         here = queue.popleft()
-        for down, right in MOVES:
-            to = here[0] + down, here[1] + right
-            inside = 0 <= to[0] < walls.shape[0] and 0 <= to[1] < walls.shape[1]
-            if inside and not walls[to] and to not in before:
-                before[to] = here
+        for move in MOVES:
+            to = _after(here, move, walls)
+            if to not in ways:
+                ways[to] = [*ways[here], to]
                 queue.append(to)
-    way: list[Place] = []
-    place = target if target in before else None
-    while place is not None:
-        way.append(place)
-        place = before[place]
-    return way[::-1]
-
-
-def _place(position: NDArray[Any]) -> Place:
-    return int(position[0]), int(position[1])
+    return ways.get(target, [])
 
 
 def _canvas() -> tuple[Any, Any]:
@@ -225,11 +200,6 @@ def _captioned(image: Any, text: str) -> Any:
     pen = ImageDraw.Draw(whole)
     pen.text((WIDTH / 2, HEIGHT + STRIP / 2), text, INK, ImageFont.load_default(16), anchor="mm")
     return whole
-
-
-def _shade(colour: str, light: float) -> tuple[int, int, int]:
-    red, green, blue = (round(light * int(colour[i : i + 2], 16)) for i in (1, 3, 5))
-    return red, green, blue
 
 
 Painter = Callable[[Arrays, NDArray[Any]], Iterator[Any]]
