@@ -97,7 +97,7 @@ def test_continuous_actions(distribution):
         {"target_kl": 0.02},
         {"normalize_observations": True},
         {"normalize_rewards": True},
-        {"anneal_learning_rate": True},
+        {"final_learning_rate": 0.0},
         {"minibatch_size": 128},
     ],
 )
@@ -221,7 +221,7 @@ def test_kl_stop_freezes_the_rest_of_the_update():
 
 
 def test_the_learning_rate_falls_to_zero_over_the_budget():
-    agent, learner, rollout = one_rollout(config=replace(CONFIG, anneal_learning_rate=True))
+    agent, learner, rollout = one_rollout(config=replace(CONFIG, final_learning_rate=0.0))
     rates = []
     for done in (0, 50, 100, 150):
         _, metrics = agent.update(
