@@ -34,9 +34,8 @@ class Program(NamedTuple):
 
     init: Callable[[list[int]], TrainState]  # trial seeds → states
     place: Callable[[TrainState], TrainState]  # restored states, laid out on the devices
-    prepare: Callable[
-        [TrainState, int], TrainState
-    ]  # states, episodes of an evaluation; compiles ahead
+    # states, episodes of an evaluation; compiles ahead
+    prepare: Callable[[TrainState, int], TrainState]
     # states, active (trials,), updates → states, sums of metrics per trial; the old states are given up.
     # A trial whose loss or gradient stopped being finite comes back as it went in.
     chunk: Callable[[TrainState, np.ndarray, int], tuple[TrainState, dict[str, np.ndarray]]]
