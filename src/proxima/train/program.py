@@ -43,10 +43,11 @@ class Program(NamedTuple):
     # The same for the closing evaluation: where data is divided, on the part kept for the end.
     examine: Callable[[PyTree, Policy, int], Evaluation]
     record: Callable[[PyTree], Recording]  # one learner, without the trial axis
-    reseed: Callable[[TrainState], TrainState]  # at checkpoints: what cannot be saved starts afresh
-    exact_anywhere: bool  # False: exact resume only from states that `reseed` has just returned
     steps_per_update: int
-    close: Callable[[], None]
+    # At checkpoints: what cannot be saved starts afresh.
+    reseed: Callable[[TrainState], TrainState] = lambda states: states
+    exact_anywhere: bool = True  # False: exact resume only from states just returned by `reseed`
+    close: Callable[[], None] = lambda: None
     # states → seconds per update by part; None: every chunk says so itself, as time/env and the like.
     profile: Callable[[TrainState], dict[str, float]] | None = None
     # Sentences for the user that came up since the last call.

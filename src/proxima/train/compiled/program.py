@@ -82,10 +82,7 @@ def compiled_program(
         evaluate=evaluate,
         examine=partial(evaluate_on, closing_env),
         record=recorder(agent, closing_env, experiment_seed, RECORDED_STEPS),
-        reseed=lambda states: states,
-        exact_anywhere=True,
         steps_per_update=collector.num_envs * collector.steps,
-        close=lambda: None,
         profile=profiler(agent, collector, layout, acting),
     )
 
