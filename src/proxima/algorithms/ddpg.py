@@ -190,6 +190,11 @@ class DDPG(eqx.Module):
     network: MLPConfig = eqx.field(static=True)
     smooth_target: bool = eqx.field(static=True)
 
+    @property
+    def gradient_steps(self) -> int:
+        """Gradient steps per update."""
+        return self.config.gradient_steps or self.problem.num_envs * self.config.steps_per_update
+
     def init(self, key: Array) -> Learner:
         """A fresh learner; the targets start equal to their nets."""
         actor_key, critic_key = jax.random.split(key)
@@ -261,8 +266,7 @@ class DDPG(eqx.Module):
             batch = scaled(unpack(sample(replay, key[0], config.batch_size)), hyper, moments)
             return self._gradient_step(nets, hyper, batch, key[1])
 
-        count = config.gradient_steps or self.problem.num_envs * config.steps_per_update
-        keys = jax.random.split(key, (count, 2))  # to draw with, and for the target
+        keys = jax.random.split(key, (self.gradient_steps, 2))  # to draw with, and for the target
         inputs = (replay, hyper, learner.obs_moments)
         nets, metrics = steps_when(ready, step, learner.nets, keys, inputs, METRICS)
         path = learner.ou_path
