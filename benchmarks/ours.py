@@ -35,7 +35,7 @@ def prepare(envs: int, steps: int, updates: int, trials: int, host: bool) -> pro
             "algorithm.minibatch_size": batch // 4,
             "algorithm.epochs_per_update": 4,
             "algorithm.learning_rate": 2.5e-4,
-            "algorithm.anneal_learning_rate": False,
+            "algorithm.final_learning_rate": None,
             "algorithm.value_clip_epsilon": 0.2,
             "algorithm.normalize_advantages": "minibatch",
             "network.hidden": [64, 64],

@@ -49,7 +49,7 @@ def scenario_of(envs: int, steps: int, updates: int, prices: Path) -> Scenario:
             "algorithm.minibatch_size": batch // task.MINIBATCHES,
             "algorithm.epochs_per_update": task.EPOCHS,
             "algorithm.learning_rate": task.LEARNING_RATE,
-            "algorithm.anneal_learning_rate": False,
+            "algorithm.final_learning_rate": None,
             "algorithm.gamma": task.GAMMA,
             "algorithm.gae_lambda": task.LAMBDA,
             "algorithm.clip_epsilon": task.CLIP,

@@ -97,7 +97,7 @@ def test_continuous_actions(distribution):
         {"target_kl": 0.02},
         {"normalize_observations": True},
         {"normalize_rewards": True},
-        {"anneal_learning_rate": True},
+        {"final_learning_rate": 0.0},
         {"minibatch_size": 128},
     ],
 )
@@ -220,15 +220,24 @@ def test_kl_stop_freezes_the_rest_of_the_update():
     assert found.optimizer.count == 1
 
 
-def test_the_learning_rate_falls_to_zero_over_the_budget():
-    agent, learner, rollout = one_rollout(config=replace(CONFIG, anneal_learning_rate=True))
-    rates = []
-    for done in (0, 50, 100, 150):
-        _, metrics = agent.update(
-            learner._replace(updates=jnp.int32(done)), rollout, jax.random.key(0)
-        )
-        rates.append(float(metrics["train/learning_rate"]))
-    np.testing.assert_allclose(rates, [5e-3, 2.5e-3, 0.0, 0.0], atol=1e-9)
+@pytest.mark.parametrize(
+    ("final", "expected"),
+    [
+        (None, [5e-3, 5e-3, 5e-3, 5e-3]),
+        (0.0, [5e-3, 2.5e-3, 0.0, 0.0]),
+        (1e-3, [5e-3, 3e-3, 1e-3, 1e-3]),
+    ],
+)
+def test_the_learning_rate_goes_to_its_final_value_over_the_budget(final, expected):
+    agent, learner, rollout = one_rollout(config=replace(CONFIG, final_learning_rate=final))
+
+    @jax.jit
+    def rate_after(updates):
+        _, metrics = agent.update(learner._replace(updates=updates), rollout, jax.random.key(0))
+        return metrics["train/learning_rate"]
+
+    rates = [float(rate_after(jnp.int32(done))) for done in (0, 50, 100, 150)]
+    np.testing.assert_allclose(rates, expected, atol=1e-9)
 
 
 def test_acting_and_learning_see_the_same_statistics():

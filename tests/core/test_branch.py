@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proxima.core.branch import when
+from proxima.core.branch import steps_when, when
 
 
 def change(state, given):
@@ -53,3 +53,18 @@ def test_a_batch_in_which_no_trial_changes_computes_nothing():
 
     found = jax.jit(jax.vmap(one))(jnp.zeros(2, bool), jnp.arange(2.0))
     np.testing.assert_array_equal(found, [0.0, 1.0])
+
+
+@pytest.mark.parametrize("condition", [True, False])
+def test_steps_are_taken_one_per_key_and_their_metrics_averaged(condition):
+    def step(state, key, amount):
+        state = state + amount * key
+        return state, jnp.stack([state, key])
+
+    keys = jnp.asarray([1.0, 2.0, 6.0])
+    state, means = steps_when(
+        jnp.asarray(condition), step, jnp.float32(1.0), keys, jnp.float32(10.0), ("state", "key")
+    )
+    assert float(state) == (91.0 if condition else 1.0)
+    expected = {"state": (11 + 31 + 91) / 3, "key": 3.0} if condition else {"state": 0, "key": 0}
+    assert means == pytest.approx(expected)

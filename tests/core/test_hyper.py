@@ -10,7 +10,7 @@ import pytest
 from annotated_types import Ge, Gt
 from jax import Array
 
-from proxima.core.hyper import make_hyper
+from proxima.core.hyper import make_hyper, without_numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,3 +53,13 @@ def test_a_number_that_nobody_gives_or_takes_is_an_error():
         make_hyper(Hyper, Config())
     with pytest.raises(TypeError, match="other"):
         make_hyper(Hyper, Config(), final_rate=jnp.float32(0.0), other=jnp.float32(0.0))
+
+
+def test_configs_that_differ_in_numbers_alone_are_one_static_part():
+    one = without_numbers(Config(rate=1e-3, period=2, limit=0.5), Hyper)
+    other = without_numbers(Config(rate=2e-3, period=9, limit=0.1), Hyper)
+    assert one == other and hash(one) == hash(other)
+    assert one != without_numbers(Config(limit=0.5, size=32), Hyper), "sizes shape a program"
+    assert without_numbers(Config(), Hyper).limit is None and one.limit is not None
+    with pytest.raises(TypeError):
+        jnp.float32(1.0) * one.rate  # the number is the learner's

@@ -323,7 +323,7 @@ def test_changing_a_number_compiles_nothing(one, tmp_path):
         *("seed=3", "algorithm.learning_rate=1e-2", "algorithm.gamma=0.9"),
         *("algorithm.gae_lambda=0.5", "algorithm.clip_epsilon=0.1", "algorithm.entropy_coef=0.5"),
         *("algorithm.value_coef=0.1", "algorithm.max_grad_norm=5", "training.max_steps=640"),
-        *("algorithm.anneal_learning_rate=false", "convergence.target_reward=1000"),
+        *("algorithm.final_learning_rate=null", "convergence.target_reward=1000"),
         *("training.updates_per_chunk=3", "env.max_steps_per_episode=50"),
     )
     assert (chunk._cache_size(), _evaluate._cache_size()) == sizes

@@ -122,7 +122,6 @@ def test_trials_are_taken_apart_and_put_together_without_compiling(trained):
     assert len(parts) == TRIALS
     assert isinstance(parts[0].learner.updates, np.ndarray)
     assert parts[1].key.env.shape == (ENVS,)
-    assert_identical(parts[1], checkpoint.unstack(states, 1))
     assert_identical(together, states)
     differs = (
         parts[0].learner.net.actor.layers[0].weight != parts[1].learner.net.actor.layers[0].weight

@@ -26,18 +26,19 @@ import optax
 from annotated_types import Ge, Gt, Interval
 from jax import Array
 
+from proxima.core.adam import adam_step
 from proxima.core.algorithm import Algorithm, Panel, Problem
-from proxima.core.branch import when
+from proxima.core.branch import steps_when, when
 from proxima.core.errors import ProximaError
 from proxima.core.faults import Fault
-from proxima.core.hyper import make_hyper
+from proxima.core.hyper import make_hyper, without_numbers
 from proxima.core.losses import absolute_error, smooth_error, value_error
 from proxima.core.network import NetworkSpec
 from proxima.core.normalize import Moments, add_samples, first_moments, normalized
 from proxima.core.replay import Replay, add, empty, sample
 from proxima.core.returns import td_target
-from proxima.core.spaces import Box, ObservationSpace, Space, flat_size, zeros
-from proxima.core.trees import pack_rows, select
+from proxima.core.spaces import Box, Space, flat_size, zeros
+from proxima.core.trees import merge_leading, pack_rows, select
 from proxima.core.types import PerEnv, PyTree, Transition, View
 from proxima.nets.actor_critic import MLPConfig
 from proxima.nets.deterministic import (
@@ -58,7 +59,7 @@ METRICS = (
     "train/td_error",
     "buffer/reward_mean",  # of what was drawn
 )
-ADAM_EPS = 1e-8  # what both papers' authors and torch use
+ADAM = optax.scale_by_adam(eps=1e-8)  # what both papers' authors and torch use
 LOSSES = {"l2": value_error, "l1": absolute_error, "smooth_l1": smooth_error}
 
 
@@ -183,43 +184,35 @@ class DDPG(eqx.Module):
     """The agent: static sizes and switches, and the numbers a fresh learner starts with."""
 
     hyper: Hyper
-    network: MLPConfig = eqx.field(static=True)
-    observation_space: ObservationSpace = eqx.field(static=True)
+    config: DDPGConfig = eqx.field(static=True)  # without its numbers
+    problem: Problem = eqx.field(static=True)  # without the environment
     action_space: Box = eqx.field(static=True)
-    num_envs: int = eqx.field(static=True)
-    batch_size: int = eqx.field(static=True)
-    buffer_size: int = eqx.field(static=True)
-    gradient_steps: int = eqx.field(static=True)
-    critics: int = eqx.field(static=True)
-    exploration: str = eqx.field(static=True)
-    critic_loss: str = eqx.field(static=True)
+    network: MLPConfig = eqx.field(static=True)
     smooth_target: bool = eqx.field(static=True)
-    normalize_observations: bool = eqx.field(static=True)
+
+    @property
+    def gradient_steps(self) -> int:
+        """Gradient steps per update."""
+        return self.config.gradient_steps or self.problem.num_envs * self.config.steps_per_update
 
     def init(self, key: Array) -> Learner:
         """A fresh learner; the targets start equal to their nets."""
         actor_key, critic_key = jax.random.split(key)
-        spaces = (self.observation_space, self.action_space)
+        spaces = self.problem.observation_space, self.action_space
         numbers = flat_size(self.action_space)
-        width = 2 * flat_size(self.observation_space) + numbers + 2
-        obs = zeros(self.observation_space)
-        zero = jnp.zeros((), jnp.int32)
+        width = 2 * flat_size(spaces[0]) + numbers + 2
+        obs, zero = zeros(spaces[0]), jnp.zeros((), jnp.int32)
+        path = PerEnv(jnp.zeros((self.problem.num_envs, numbers)))
+        actor = deterministic_actor(actor_key, self.network, *spaces)
+        critic = q_ensemble(critic_key, self.network, *spaces, self.config.critics)
         return Learner(
-            nets=Nets(
-                actor=_untrained(deterministic_actor(actor_key, self.network, *spaces)),
-                critic=_untrained(q_ensemble(critic_key, self.network, *spaces, self.critics)),
-                gradient_steps=zero,
-            ),
-            replay=empty(self.buffer_size, width),
+            nets=Nets(_untrained(actor), _untrained(critic), gradient_steps=zero),
+            replay=empty(self.config.buffer_size, width),
             steps=zero,
             hyper=self.hyper,
-            obs_moments=first_moments(obs) if self.normalize_observations else None,
-            ou_path=PerEnv(jnp.zeros((self.num_envs, numbers))) if self._follows_path else None,
+            obs_moments=first_moments(obs) if self.config.normalize_observations else None,
+            ou_path=path if self.config.exploration == "ou" else None,
         )
-
-    @property
-    def _follows_path(self) -> bool:
-        return self.exploration == "ou"
 
     def noise(self, learner: Learner | None, key: Array, shape: tuple[int, ...]) -> Noise:
         """The randomness of a rollout, `shape` being (T, B); without a learner, of single actions."""
@@ -243,7 +236,7 @@ class DDPG(eqx.Module):
         units = policy.net(normalized(policy.obs_moments, view.obs))
         noisy = jnp.clip(units + policy.exploration_noise * noise.amount, -1.0, 1.0)
         action = from_units(self.action_space, select(noise.warmup, noise.amount, noisy))
-        if not self._follows_path:
+        if self.config.exploration != "ou":
             return action, None
         return action, select(noise.warmup, jnp.zeros_like(noise.amount), noise.amount)
 
@@ -262,36 +255,28 @@ class DDPG(eqx.Module):
         self, learner: Learner, rollout: Transition, key: Array
     ) -> tuple[Learner, dict[str, Array]]:
         """The learner with the rollout in its buffer and, after the warm-up, after some gradient steps."""
+        config, hyper = self.config, learner.hyper
         rows, unpack = pack_rows(samples_of(rollout), 1)
         replay = add(learner.replay, rows, rollout.mask.reshape(-1))
         steps = learner.steps + rollout.mask.size
-        ready = (steps >= learner.hyper.warmup_steps) & (replay.size >= self.batch_size)
+        ready = (steps >= hyper.warmup_steps) & (replay.size >= config.batch_size)
 
-        def learn(before: tuple[Nets, Array], inputs) -> tuple[Nets, Array]:
-            replay, hyper, moments, keys = inputs
+        def step(nets: Nets, key: Array, inputs: PyTree) -> tuple[Nets, Array]:
+            replay, hyper, moments = inputs
+            batch = scaled(unpack(sample(replay, key[0], config.batch_size)), hyper, moments)
+            return self._gradient_step(nets, hyper, batch, key[1])
 
-            def step(nets: Nets, key: Array) -> tuple[Nets, Array]:
-                batch = scaled(unpack(sample(replay, key[0], self.batch_size)), hyper, moments)
-                return self._gradient_step(nets, hyper, batch, key[1])
-
-            nets, means = jax.lax.scan(step, before[0], keys)
-            return nets, jnp.mean(means, axis=0)
-
-        before = (learner.nets, jnp.zeros(len(METRICS)))
         keys = jax.random.split(key, (self.gradient_steps, 2))  # to draw with, and for the target
-        inputs = (replay, learner.hyper, learner.obs_moments, keys)
-        nets, means = when(ready, learn, before, inputs)
-        learner = learner._replace(nets=nets, replay=replay, steps=steps)
-        # After the update: actions and losses of one rollout must see the same statistics.
-        if learner.obs_moments is not None:
-            moments = add_samples(learner.obs_moments, rollout.obs, rollout.mask)
-            learner = learner._replace(obs_moments=moments)
-        if learner.ou_path is not None:
+        inputs = (replay, hyper, learner.obs_moments)
+        nets, metrics = steps_when(ready, step, learner.nets, keys, inputs, METRICS)
+        path = learner.ou_path
+        if path is not None:
             ended = rollout.terminated[-1] | rollout.truncated[-1]
-            path = select(ended, jnp.zeros_like(rollout.aux[-1]), rollout.aux[-1])
-            learner = learner._replace(ou_path=PerEnv(path))
-        metrics = dict(zip(METRICS, means, strict=True))
-        return learner, metrics | {"buffer/size": replay.size.astype(jnp.float32)}
+            path = PerEnv(select(ended, jnp.zeros_like(rollout.aux[-1]), rollout.aux[-1]))
+        # After the update: actions and losses of one rollout must see the same statistics.
+        moments = add_samples(learner.obs_moments, rollout.obs, rollout.mask)
+        metrics["buffer/size"] = replay.size.astype(jnp.float32)
+        return Learner(nets, replay, steps, hyper, moments, path), metrics
 
     def _gradient_step(
         self, nets: Nets, hyper: Hyper, batch: Sample, key: Array
@@ -301,9 +286,7 @@ class DDPG(eqx.Module):
         (loss, (q, error)), gradient = jax.value_and_grad(self._critic_loss, has_aux=True)(
             nets.critic.net, batch, target
         )
-        critic, critic_norm = adam_step(
-            nets.critic, gradient, hyper.critic_learning_rate, hyper.max_grad_norm
-        )
+        critic, critic_norm = stepped(nets.critic, gradient, hyper.critic_learning_rate, hyper)
         count = nets.gradient_steps + 1
         due = count % hyper.policy_delay == 0
         before = (nets.actor, critic, jnp.zeros(2))
@@ -331,7 +314,7 @@ class DDPG(eqx.Module):
     ) -> tuple[Array, tuple[Array, Array]]:
         """The sum of the critics' mean losses; also Q of the first critic and its mean absolute error."""
         values = critic(batch.obs, to_units(self.action_space, batch.action))
-        errors = [LOSSES[self.critic_loss](value, target) for value in values]
+        errors = [LOSSES[self.config.critic_loss](value, target) for value in values]
         td_error = jnp.mean(jnp.abs(values[0] - target))
         return jnp.mean(sum(errors[1:], errors[0])), (values[0], td_error)
 
@@ -346,7 +329,7 @@ class DDPG(eqx.Module):
             return -jnp.mean(critic.net.first(batch.obs, net(batch.obs)))
 
         loss, gradient = jax.value_and_grad(loss_of)(actor.net)
-        actor, norm = adam_step(actor, gradient, hyper.actor_learning_rate, hyper.max_grad_norm)
+        actor, norm = stepped(actor, gradient, hyper.actor_learning_rate, hyper)
         actor, critic = (
             part._replace(target=soft_update(part.target, part.net, hyper.tau))
             for part in (actor, critic)
@@ -356,21 +339,13 @@ class DDPG(eqx.Module):
 
 def ddpg(config: DDPGConfig, problem: Problem) -> DDPG:
     """The agent for the settings, or an error in words where actions or nets are not for it."""
-    action_space = check_actions(problem.action_space, problem.env_name)
     return DDPG(
         hyper=make_hyper(Hyper, config),
+        config=without_numbers(config, Hyper),
+        problem=problem.without_env(),
+        action_space=check_actions(problem.action_space, problem.env_name),
         network=check_network(problem.network),
-        observation_space=problem.observation_space,
-        action_space=action_space,
-        num_envs=problem.num_envs,
-        batch_size=config.batch_size,
-        buffer_size=config.buffer_size,
-        gradient_steps=config.gradient_steps or problem.num_envs * config.steps_per_update,
-        critics=config.critics,
-        exploration=config.exploration,
-        critic_loss=config.critic_loss,
         smooth_target=config.target_noise > 0,
-        normalize_observations=config.normalize_observations,
     )
 
 
@@ -378,13 +353,14 @@ def check_actions(space: Space, env_name: str) -> Box:
     """The space, or an error in words where the actions are not bounded and continuous."""
     if not isinstance(space, Box):
         raise ProximaError(
-            f"algorithm.name: ddpg needs continuous actions and {env_name}'s are discrete; "
-            "use ppo, or set env.actions: continuous where the environment has both"
+            f"algorithm.name: ddpg needs continuous actions and {env_name}'s are discrete; set "
+            "env.actions: continuous where the environment has both, or leave algorithm.name out: "
+            "the default takes any actions"
         )
     if not space.bounded:
         raise ProximaError(
             f"algorithm.name: ddpg needs bounded actions and {env_name}'s are not; "
-            "give the environment finite bounds or use ppo"
+            "give the environment finite bounds, or leave algorithm.name out: the default needs none"
         )
     return space
 
@@ -395,7 +371,7 @@ def check_network(network: NetworkSpec) -> MLPConfig:
     if not isinstance(config, MLPConfig):
         raise ProximaError(
             f"network.kind: ddpg's actor and critics are perceptrons, not {network.name} nets; "
-            "set it to mlp, or use ppo"
+            "set it to mlp, or leave algorithm.name out: the default takes any net"
         )
     if config.shared_trunk:
         raise ProximaError(
@@ -412,7 +388,7 @@ def check_network(network: NetworkSpec) -> MLPConfig:
 def samples_of(rollout: Transition) -> Sample:
     """The rollout (T, B, ...) as T·B samples."""
     fields = (rollout.obs, rollout.action, rollout.reward, rollout.next_obs, rollout.terminated)
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), Sample(*fields))
+    return merge_leading(Sample(*fields))
 
 
 def scaled(batch: Sample, hyper: Hyper, moments: Moments | None) -> Sample:
@@ -424,15 +400,10 @@ def scaled(batch: Sample, hyper: Hyper, moments: Moments | None) -> Sample:
     )
 
 
-def adam_step(
-    trained: Trained, gradient: PyTree, rate: Array, max_norm: Array
-) -> tuple[Trained, Array]:
+def stepped(trained: Trained, gradient: PyTree, rate: Array, hyper: Hyper) -> tuple[Trained, Array]:
     """The net after one Adam step, and the norm of its gradient before clipping."""
-    norm = optax.tree.norm(gradient)
-    shrink = jnp.minimum(1.0, max_norm / (norm + 1e-8))
-    gradient = jax.tree.map(lambda leaf: shrink * leaf, gradient)
-    direction, optimizer = _adam().update(gradient, trained.optimizer)
-    net = jax.tree.map(lambda leaf, step: leaf - rate * step, trained.net, direction)
+    before = trained.net, trained.optimizer
+    (net, optimizer), norm = adam_step(ADAM, before, gradient, rate, hyper.max_grad_norm)
     return trained._replace(net=net, optimizer=optimizer), norm
 
 
@@ -452,11 +423,7 @@ def ou_path(start: Array, normal: Array, theta: Array) -> Array:
 
 
 def _untrained(net: PyTree) -> Trained:
-    return Trained(net, jax.tree.map(jnp.copy, net), _adam().init(net))
-
-
-def _adam() -> optax.GradientTransformation:
-    return optax.scale_by_adam(eps=ADAM_EPS)
+    return Trained(net, jax.tree.map(jnp.copy, net), ADAM.init(net))
 
 
 def checks(scenario: Any) -> Iterator[Fault]:

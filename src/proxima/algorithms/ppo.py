@@ -23,24 +23,19 @@ from annotated_types import Ge, Gt, Interval
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
+from proxima.core import losses
+from proxima.core.adam import adam_step
 from proxima.core.algorithm import Algorithm, Panel, Problem
 from proxima.core.branch import when
 from proxima.core.faults import Fault, KeyPath
-from proxima.core.hyper import make_hyper
-from proxima.core.losses import (
-    approximate_kl,
-    clip_surrogate,
-    clipped_value_error,
-    explained_variance,
-    value_error,
-)
-from proxima.core.network import NetworkSpec, PolicyAndValue
+from proxima.core.hyper import make_hyper, without_numbers
+from proxima.core.network import PolicyAndValue
 from proxima.core.normalize import Moments, add_samples, first_moments, normalized
 from proxima.core.parallel import mean_over, standardize, sum_over
 from proxima.core.returns import discounted_sums, gae
 from proxima.core.shuffle import permutations
-from proxima.core.spaces import Box, ObservationSpace, Space, flat_size, zeros
-from proxima.core.trees import pack_rows
+from proxima.core.spaces import Box, flat_size, zeros
+from proxima.core.trees import merge_leading, pack_rows
 from proxima.core.types import PerEnv, PyTree, Transition, View
 from proxima.nets.network import check_network
 
@@ -56,7 +51,7 @@ METRICS = (
     "train/stopped_on_kl",  # only with target_kl
 )
 KL = METRICS.index("train/approx_kl")
-ADAM_EPS = 1e-5  # openai/baselines ppo2; Optax's own default is 1e-8
+ADAM = optax.scale_by_adam(eps=1e-5)  # openai/baselines ppo2; Optax's own default is 1e-8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +62,8 @@ class PPOConfig:
     """The algorithm."""
     learning_rate: Annotated[float, Gt(0)] = 3e-4
     """Adam's step size."""
-    anneal_learning_rate: bool = False
-    """Let the learning rate fall linearly to 0 over the step budget."""
+    final_learning_rate: Annotated[float, Ge(0)] | None = None
+    """The learning rate goes to this in a line over the step budget; null leaves it as it is."""
     clip_epsilon: Annotated[float, Gt(0)] = 0.2
     """How far the probability ratio may leave 1 before its gradient is cut."""
     value_clip_epsilon: Annotated[float, Gt(0)] | None = field(default=None, metadata={"none": 0.0})
@@ -157,37 +152,28 @@ class PPO(eqx.Module):
     """The agent: static sizes and switches, and the numbers a fresh learner starts with."""
 
     hyper: Hyper
-    network: NetworkSpec = eqx.field(static=True)
-    observation_space: ObservationSpace = eqx.field(static=True)
-    action_space: Space = eqx.field(static=True)
-    num_envs: int = eqx.field(static=True)
-    epochs: int = eqx.field(static=True)
-    minibatches: int = eqx.field(static=True)
-    normalize_advantages: str = eqx.field(static=True)
-    clip_value: bool = eqx.field(static=True)
-    stop_on_kl: bool = eqx.field(static=True)
-    normalize_observations: bool = eqx.field(static=True)
-    normalize_rewards: bool = eqx.field(static=True)
+    config: PPOConfig = eqx.field(static=True)  # without its numbers
+    problem: Problem = eqx.field(static=True)  # without the environment
     value_when_acting: bool = eqx.field(static=True)  # if policy and value share most of the net
-    axis: str | None = eqx.field(static=True, default=None)  # mesh axis the batch is spread over
 
     def init(self, key: Array) -> Learner:
         """A fresh learner."""
-        net = self.network.make(key, self.observation_space, self.action_space)
-        sample = zeros(self.observation_space)
+        spaces = self.problem.observation_space, self.problem.action_space
+        net = self.problem.network.make(key, *spaces)
+        obs, scale = zeros(spaces[0]), self.config.normalize_rewards
         return Learner(
             net=net,
-            optimizer=_adam().init(ravel_pytree(net)[0]),
+            optimizer=ADAM.init(ravel_pytree(net)[0]),
             updates=jnp.zeros((), jnp.int32),
             hyper=self.hyper,
-            obs_moments=first_moments(sample) if self.normalize_observations else None,
-            return_moments=first_moments(jnp.zeros(())) if self.normalize_rewards else None,
-            running_return=PerEnv(jnp.zeros(self.num_envs)) if self.normalize_rewards else None,
+            obs_moments=first_moments(obs) if self.config.normalize_observations else None,
+            return_moments=first_moments(jnp.zeros(())) if scale else None,
+            running_return=PerEnv(jnp.zeros(self.problem.num_envs)) if scale else None,
         )
 
     def noise(self, learner: Learner | None, key: Array, shape: tuple[int, ...]) -> Array:
         """The randomness of `shape` actions, drawn in one call."""
-        space = self.action_space
+        space = self.problem.action_space
         if isinstance(space, Box):
             return jax.random.normal(key, (*shape, flat_size(space)))
         return jax.random.gumbel(key, (*shape, *space.shape, space.n))
@@ -217,104 +203,96 @@ class PPO(eqx.Module):
         self, learner: Learner, rollout: Transition, key: Array
     ) -> tuple[Learner, dict[str, Array]]:
         """The learner after all epochs over the rollout, and the mean metrics of its gradient steps."""
-        reward, return_moments, running_return = self._scaled_reward(learner, rollout)
+        axis = self.problem.axis
+        reward, learner = self._scaled_reward(learner, rollout)
         batch = make_batch(learner, rollout, reward)
-        variance_explained = explained_variance(batch.old_value, batch.target, rollout.mask)
-        if self.normalize_advantages == "batch":
-            flat = standardize(batch.advantage.ravel(), batch.weight.ravel(), self.axis)
+        variance_explained = losses.explained_variance(batch.old_value, batch.target, rollout.mask)
+        if self.config.normalize_advantages == "batch":
+            flat = standardize(batch.advantage.ravel(), batch.weight.ravel(), axis)
             batch = batch._replace(advantage=flat.reshape(batch.advantage.shape))
-
-        net, optimizer, metrics = self._optimize(learner, batch, key)
-        learner = learner._replace(
-            net=net,
-            optimizer=optimizer,
-            updates=learner.updates + 1,
-            return_moments=return_moments,
-            running_return=running_return,
-        )
+        learner, metrics = self._optimize(learner, batch, key)
         # After the update: acting, old log-probabilities and loss must see the same statistics.
-        if learner.obs_moments is not None:
-            moments = add_samples(learner.obs_moments, rollout.obs, rollout.mask, self.axis)
-            learner = learner._replace(obs_moments=moments)
-        variance_explained = mean_over(self.axis, variance_explained)
-        return learner, metrics | {"train/explained_variance": variance_explained}
+        moments = add_samples(learner.obs_moments, rollout.obs, rollout.mask, axis)
+        metrics["train/explained_variance"] = mean_over(axis, variance_explained)
+        return learner._replace(obs_moments=moments), metrics
 
-    def _scaled_reward(
-        self, learner: Learner, rollout: Transition
-    ) -> tuple[Array, Moments | None, PerEnv | None]:
+    def _scaled_reward(self, learner: Learner, rollout: Transition) -> tuple[Array, Learner]:
+        """The rewards (T, B) that are learnt from, and the learner with the statistics behind them."""
         if learner.return_moments is None or learner.running_return is None:
-            return rollout.reward, None, None
+            return rollout.reward, learner
         ended = rollout.terminated | rollout.truncated
         reward = jnp.where(rollout.mask, rollout.reward, 0.0)
         running, sums = discounted_sums(
             learner.running_return.value, reward, ended, learner.hyper.gamma
         )
-        moments = add_samples(learner.return_moments, sums, rollout.mask, self.axis)
-        return reward / jnp.sqrt(moments.variance + 1e-8), moments, PerEnv(running)
+        moments = add_samples(learner.return_moments, sums, rollout.mask, self.problem.axis)
+        learner = learner._replace(return_moments=moments, running_return=PerEnv(running))
+        return reward / jnp.sqrt(moments.variance + 1e-8), learner
 
     def _optimize(
         self, learner: Learner, batch: Batch, key: Array
-    ) -> tuple[PolicyAndValue, optax.OptState, dict[str, Array]]:
-        """The net and Adam's state after all minibatches; parameters and gradients are flat vectors."""
-        rows, unpack = pack_rows(
-            jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), batch), 1
-        )
-        width = rows.shape[-1]
+    ) -> tuple[Learner, dict[str, Array]]:
+        """The learner after all minibatches; parameters and gradients are flat vectors."""
+        config, axis, hyper = self.config, self.problem.axis, learner.hyper
+        rows, unpack = pack_rows(merge_leading(batch), 1)
         flat, unravel = ravel_pytree(learner.net)
-        hyper = learner.hyper
         progress = learner.updates / hyper.total_updates
         rate = hyper.learning_rate + jnp.minimum(progress, 1.0) * (
             hyper.final_learning_rate - hyper.learning_rate
         )
 
         def step(carry, minibatch: Array):
-            flat, optimizer, stopped = carry
+            before, stopped = carry
             (_, means), gradient = jax.value_and_grad(self._loss, has_aux=True)(
-                unravel(flat), hyper, unpack(minibatch)
+                unravel(before[0]), hyper, unpack(minibatch)
             )
-            gradient, means = sum_over(self.axis, (ravel_pytree(gradient)[0], means))
-            norm = jnp.linalg.norm(gradient)
-            gradient = gradient * jnp.minimum(1.0, hyper.max_grad_norm / (norm + 1e-8))
-            direction, next_optimizer = _adam().update(gradient, optimizer)
-            next_flat = flat - rate * direction
+            gradient, means = sum_over(axis, (ravel_pytree(gradient)[0], means))
+            after, norm = adam_step(ADAM, before, gradient, rate, hyper.max_grad_norm)
             means = jnp.append(means, norm)
-            if not self.stop_on_kl:
-                return (next_flat, next_optimizer, stopped), means
+            if config.target_kl is None:
+                return (after, stopped), means
             stopped = stopped | (means[KL] > hyper.target_kl)
-            carried = jax.tree.map(
-                lambda new, old: jnp.where(stopped, old, new),
-                (next_flat, next_optimizer),
-                (flat, optimizer),
-            )
-            return (*carried, stopped), jnp.append(means, stopped)
+            after = jax.tree.map(lambda new, old: jnp.where(stopped, old, new), after, before)
+            return (after, stopped), jnp.append(means, stopped)
 
         def epoch(carry, order: Array):
-            shuffled = rows[order].reshape(self.minibatches, -1, width)
-            weighed = weigh(unpack(shuffled), self.normalize_advantages == "minibatch", self.axis)
-            return jax.lax.scan(step, carry, pack_rows(weighed, 2)[0])
+            minibatches = config.batch_size // config.minibatch_size
+            shuffled = rows[order].reshape(minibatches, -1, rows.shape[-1])
+            batch: Batch = unpack(shuffled)
+            if config.normalize_advantages == "minibatch":
+                batch = batch._replace(advantage=standardize(batch.advantage, batch.weight, axis))
+            total = sum_over(
+                axis, jnp.sum(batch.weight, axis=-1)
+            )  # of a minibatch, over all devices
+            batch = batch._replace(weight=batch.weight / total[:, None])
+            return jax.lax.scan(step, carry, pack_rows(batch, 2)[0])
 
-        carry = (flat, learner.optimizer, jnp.asarray(False))
-        orders = permutations(key, self.epochs, len(rows))
-        (flat, optimizer, _), means = jax.lax.scan(epoch, carry, orders)
+        carry = ((flat, learner.optimizer), jnp.asarray(False))
+        orders = permutations(key, config.epochs_per_update, len(rows))
+        ((flat, optimizer), _), means = jax.lax.scan(epoch, carry, orders)
         metrics = dict(zip(METRICS, jnp.mean(means, axis=(0, 1)), strict=False))
-        return unravel(flat), optimizer, metrics | {"train/learning_rate": rate}
+        learner = learner._replace(
+            net=unravel(flat), optimizer=optimizer, updates=learner.updates + 1
+        )
+        return learner, metrics | {"train/learning_rate": rate}
 
     def _loss(self, net: PolicyAndValue, hyper: Hyper, batch: Batch) -> tuple[Array, Array]:
         """The loss, and a vector of the loss and its parts in the order of METRICS."""
         distribution, value = net(batch.obs)
         log_prob = distribution.log_prob(batch.action)
-        if self.clip_value:
-            errors = clipped_value_error(
+        errors = losses.value_error(value, batch.target)
+        if self.config.value_clip_epsilon is not None:
+            errors = losses.clipped_value_error(
                 value, batch.old_value, batch.target, hyper.value_clip_epsilon
             )
-        else:
-            errors = value_error(value, batch.target)
         ratio = jnp.exp(log_prob - batch.old_log_prob)
         per_element = (
-            clip_surrogate(log_prob, batch.old_log_prob, batch.advantage, hyper.clip_epsilon),
+            losses.clip_surrogate(
+                log_prob, batch.old_log_prob, batch.advantage, hyper.clip_epsilon
+            ),
             errors,
             distribution.entropy(),
-            approximate_kl(log_prob, batch.old_log_prob),
+            losses.approximate_kl(log_prob, batch.old_log_prob),
             (jnp.abs(ratio - 1.0) > hyper.clip_epsilon).astype(jnp.float32),
         )
         means = jnp.stack(per_element) @ batch.weight  # one product instead of five masked means
@@ -325,45 +303,24 @@ class PPO(eqx.Module):
 def ppo(config: PPOConfig, problem: Problem) -> PPO:
     """The agent for the settings, or an error in words where the net does not fit the problem."""
     check_network(problem, config.normalize_observations)
-    final_rate = 0.0 if config.anneal_learning_rate else config.learning_rate
-    return PPO(
-        hyper=make_hyper(
-            Hyper,
-            config,
-            final_learning_rate=jnp.float32(final_rate),
-            total_updates=jnp.float32(problem.total_updates or 1),
-        ),
-        network=problem.network,
-        observation_space=problem.observation_space,
-        action_space=problem.action_space,
-        num_envs=problem.num_envs,
-        epochs=config.epochs_per_update,
-        minibatches=config.batch_size // config.minibatch_size,
-        normalize_advantages=config.normalize_advantages,
-        clip_value=config.value_clip_epsilon is not None,
-        stop_on_kl=config.target_kl is not None,
-        normalize_observations=config.normalize_observations,
-        normalize_rewards=config.normalize_rewards,
-        # On host environments the policies that act have no critic.
-        value_when_acting=problem.env is not None and problem.network.shares_torso,
-        axis=problem.axis,
+    final_rate = config.final_learning_rate
+    hyper = make_hyper(
+        Hyper,
+        config,
+        final_learning_rate=jnp.float32(config.learning_rate if final_rate is None else final_rate),
+        total_updates=jnp.float32(problem.total_updates or 1),
     )
+    # On host environments the policies that act have no critic.
+    value_when_acting = problem.env is not None and problem.network.shares_torso
+    return PPO(hyper, without_numbers(config, Hyper), problem.without_env(), value_when_acting)
 
 
 def make_batch(learner: Learner, rollout: Transition, reward: Array) -> Batch:
     """The rollout with values, advantages and value targets, (T, B, ...)."""
     obs = normalized(learner.obs_moments, rollout.obs)
     value, next_value = values(learner, rollout, obs)
-    hyper = learner.hyper
-    advantage = gae(
-        reward,
-        value,
-        next_value,
-        rollout.terminated,
-        rollout.truncated,
-        hyper.gamma,
-        hyper.gae_lambda,
-    )
+    endings, hyper = (rollout.terminated, rollout.truncated), learner.hyper
+    advantage = gae(reward, value, next_value, *endings, hyper.gamma, hyper.gae_lambda)
     return Batch(
         obs=obs,
         action=rollout.action,
@@ -396,19 +353,6 @@ def values(learner: Learner, rollout: Transition, obs: PyTree) -> tuple[Array, A
     any_truncated = jnp.any(rollout.truncated[:-1])
     next_value = when(any_truncated, evaluate_all, shifted, (learner, rollout.next_obs))
     return rollout.aux.value, next_value
-
-
-def weigh(batch: Batch, normalize_advantages: bool, axis: str | None) -> Batch:
-    """Minibatches (M, samples, ...) whose weights add up to 1 in each, over all devices."""
-    advantage = batch.advantage
-    if normalize_advantages:
-        advantage = standardize(advantage, batch.weight, axis)
-    total = sum_over(axis, jnp.sum(batch.weight, axis=-1))
-    return batch._replace(advantage=advantage, weight=batch.weight / total[:, None])
-
-
-def _adam() -> optax.GradientTransformation:
-    return optax.scale_by_adam(eps=ADAM_EPS)
 
 
 def checks(scenario: Any) -> Iterator[Fault]:

@@ -30,12 +30,13 @@ from jax.flatten_util import ravel_pytree
 
 from proxima.algorithms.spo_search import Noise, Policy, Search
 from proxima.core import mpo, smc
+from proxima.core.adam import adam_step
 from proxima.core.algorithm import Algorithm, Panel, Problem
-from proxima.core.branch import when
+from proxima.core.branch import steps_when
 from proxima.core.distributions import Distribution
 from proxima.core.errors import ProximaError
 from proxima.core.faults import Fault
-from proxima.core.hyper import make_hyper
+from proxima.core.hyper import make_hyper, without_numbers
 from proxima.core.losses import value_error
 from proxima.core.network import NetworkSpec, PolicyAndValue
 from proxima.core.normalize import Moments, add_samples, first_moments, normalized
@@ -43,7 +44,7 @@ from proxima.core.replay import Replay, add, empty, pack_sequences, sample
 from proxima.core.returns import gae
 from proxima.core.spaces import Box, zeros
 from proxima.core.trees import fingerprint
-from proxima.core.types import Env, PyTree, Transition, View
+from proxima.core.types import PyTree, Transition, View
 from proxima.nets.network import check_network
 
 # The metrics of a gradient step, in the order in which `_loss` and `_gradient_step` stack them.
@@ -59,7 +60,7 @@ METRICS = (
     "train/grad_norm",
 )
 SEARCH_METRICS = ("effective_sample_size", "weight_entropy", "alive", "resamples", "value_spread")
-ADAM_EPS = 1e-5  # openai/baselines ppo2; Optax's own default is 1e-8
+ADAM = optax.scale_by_adam(eps=1e-5)  # openai/baselines ppo2; Optax's own default is 1e-8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,35 +213,30 @@ class SPO(eqx.Module):
 
     hyper: Hyper
     search: Search
+    config: SPOConfig = eqx.field(static=True)  # without its numbers
     network: NetworkSpec = eqx.field(static=True)
-    learn_temperature: bool = eqx.field(static=True)
     search_in_evaluation: bool = eqx.field(static=True)
-    sequences: int = eqx.field(static=True)  # that the buffer holds
-    sequence_length: int = eqx.field(static=True)
-    batch_size: int = eqx.field(static=True)
-    gradient_steps: int = eqx.field(static=True)
-    normalize_observations: bool = eqx.field(static=True)
 
     def init(self, key: Array) -> Learner:
         """A fresh learner; the target starts equal to its net."""
         env = self.search.env
         net = self.network.make(key, env.observation_space, env.action_space)
-        obs = zeros(env.observation_space)
+        obs, config = zeros(env.observation_space), self.config
         width = jax.eval_shape(lambda: pack_sequences(self._empty_rollout())[0]).shape[-1]
         return Learner(
             net=net,
             target=jax.tree.map(jnp.copy, net),
-            optimizer=_adam().init(ravel_pytree(net)[0]),
+            optimizer=ADAM.init(ravel_pytree(net)[0]),
             duals=self.hyper.initial_duals,
-            dual_optimizer=_adam().init(self.hyper.initial_duals),
-            replay=empty(self.sequences, width),
+            dual_optimizer=ADAM.init(self.hyper.initial_duals),
+            replay=empty(config.buffer_size // config.sequence_length, width),
             hyper=self.hyper,
-            obs_moments=first_moments(obs) if self.normalize_observations else None,
+            obs_moments=first_moments(obs) if config.normalize_observations else None,
         )
 
     def _empty_rollout(self) -> StoredStep:
         """One sequence of zeros, which shapes the buffer's rows."""
-        env, shape = self.search.env, (self.sequence_length, 1)
+        env, shape = self.search.env, (self.config.sequence_length, 1)
         copies = (*shape, self.search.particles)
         obs = jax.tree.map(jnp.asarray, zeros(env.observation_space, shape))
         action = jnp.asarray(zeros(env.action_space, copies))
@@ -288,11 +284,11 @@ class SPO(eqx.Module):
         if isinstance(learner, Policy):
             return learner
         hyper = learner.hyper
-        learnt = mpo.dual(learner.duals[0])
+        learnt = self.config.temperature is None
         rules = smc.Rules(
             gamma=hyper.search_gamma,
             lam=hyper.search_lambda,
-            temperature=learnt if self.learn_temperature else hyper.temperature,
+            temperature=mpo.dual(learner.duals[0]) if learnt else hyper.temperature,
             resample_period=hyper.resample_period,
             ess_threshold=hyper.ess_threshold,
         )
@@ -303,48 +299,34 @@ class SPO(eqx.Module):
         self, learner: Learner, rollout: Transition, key: Array
     ) -> tuple[Learner, dict[str, Array]]:
         """The learner with the rollout in its buffer, after its gradient steps; and their mean metrics."""
+        config, hyper = self.config, learner.hyper
         rows, unpack = pack_sequences(stored_steps(rollout))
         replay = add(learner.replay, rows, jnp.any(rollout.mask, axis=0))
-        ready = replay.size >= self.batch_size
         flat, unravel = ravel_pytree(learner.net)
+
+        def step(nets: Nets, key: Array, inputs: PyTree) -> tuple[Nets, Array]:
+            replay, hyper, moments = inputs
+            steps = unpack(sample(replay, key, config.batch_size))
+            batch = make_batch(steps, unravel(nets.target), hyper, moments)
+            return self._gradient_step(nets, hyper, batch, unravel)
+
         target = ravel_pytree(learner.target)[0]
-
-        def learn(before: tuple[Nets, Array], inputs) -> tuple[Nets, Array]:
-            replay, hyper, moments, keys = inputs
-
-            def step(nets: Nets, key: Array) -> tuple[Nets, Array]:
-                steps = unpack(sample(replay, key, self.batch_size))
-                batch = make_batch(steps, unravel(nets.target), hyper, moments)
-                return self._gradient_step(nets, hyper, batch, unravel)
-
-            nets, means = jax.lax.scan(step, before[0], keys)
-            return nets, jnp.mean(means, axis=0)
-
         nets = Nets(flat, target, learner.optimizer, learner.duals, learner.dual_optimizer)
-        keys = jax.random.split(key, self.gradient_steps)
-        inputs = (replay, learner.hyper, learner.obs_moments, keys)
-        nets, means = when(ready, learn, (nets, jnp.zeros(len(METRICS))), inputs)
-        temperature = self.policy(learner).rules.temperature
-        learner = learner._replace(
-            net=unravel(nets.net),
-            target=unravel(nets.target),
-            optimizer=nets.optimizer,
-            duals=nets.duals,
-            dual_optimizer=nets.dual_optimizer,
-            replay=replay,
-        )
-        # After the update: searches and losses of one rollout must see the same statistics.
-        if learner.obs_moments is not None:
-            moments = add_samples(learner.obs_moments, rollout.obs, rollout.mask)
-            learner = learner._replace(obs_moments=moments)
+        keys = jax.random.split(key, config.gradient_steps)
+        inputs = (replay, hyper, learner.obs_moments)
+        ready = replay.size >= config.batch_size
+        nets, metrics = steps_when(ready, step, nets, keys, inputs, METRICS)
         search_means = jnp.mean(rollout.aux.metrics, axis=(0, 1))
-        metrics = dict(zip(METRICS, means, strict=True))
         metrics |= {f"search/{name}": search_means[i] for i, name in enumerate(SEARCH_METRICS)}
-        return learner, metrics | {
-            "search/temperature": temperature,  # of the searches, before this update's steps
+        metrics |= {
+            "search/temperature": self.policy(learner).rules.temperature,  # before these steps
             "train/alpha": mpo.dual(nets.duals[1]),
-            "buffer/size": (replay.size * self.sequence_length).astype(jnp.float32),
+            "buffer/size": (replay.size * config.sequence_length).astype(jnp.float32),
         }
+        # After the update: searches and losses of one rollout must see the same statistics.
+        moments = add_samples(learner.obs_moments, rollout.obs, rollout.mask)
+        trained = nets._asdict() | {"net": unravel(nets.net), "target": unravel(nets.target)}
+        return learner._replace(**trained, replay=replay, obs_moments=moments), metrics
 
     def _gradient_step(self, nets: Nets, hyper: Hyper, batch: Batch, unravel):
         """The nets after one Adam step of theirs and one of the duals, and the means of METRICS."""
@@ -355,11 +337,10 @@ class SPO(eqx.Module):
         (_, means), (gradient, dual_gradient) = jax.value_and_grad(
             loss_of, argnums=(0, 1), has_aux=True
         )(nets.net, nets.duals)
-        norm = jnp.linalg.norm(gradient)
-        gradient = gradient * jnp.minimum(1.0, hyper.max_grad_norm / (norm + 1e-8))
-        direction, optimizer = _adam().update(gradient, nets.optimizer)
-        net = nets.net - hyper.learning_rate * direction
-        direction, dual_optimizer = _adam().update(dual_gradient, nets.dual_optimizer)
+        (net, optimizer), norm = adam_step(
+            ADAM, (nets.net, nets.optimizer), gradient, hyper.learning_rate, hyper.max_grad_norm
+        )
+        direction, dual_optimizer = ADAM.update(dual_gradient, nets.dual_optimizer)
         duals = nets.duals - hyper.dual_learning_rate * direction
         nets = Nets(
             net=net,
@@ -377,9 +358,9 @@ class SPO(eqx.Module):
         distribution, value = net(batch.obs)
         kl = mpo.kl(batch.old, distribution)
         temperature, alpha = mpo.dual(duals[0]), mpo.dual(duals[1])
-        log_prob = particle_log_prob(distribution, batch.root_action)
+        spread = jax.tree.map(lambda leaf: leaf[:, :, None], distribution)  # over the particles
         per_element = (
-            mpo.weighted_cross_entropy(log_prob, batch.weight),
+            mpo.weighted_cross_entropy(spread.log_prob(batch.root_action), batch.weight),
             0.5 * value_error(value, batch.target),
             mpo.temperature_loss(batch.advantage, temperature, hyper.epsilon),
             mpo.alpha_loss(kl, alpha, hyper.policy_epsilon),
@@ -396,7 +377,13 @@ class SPO(eqx.Module):
 def spo(config: SPOConfig, problem: Problem) -> SPO:
     """The agent for the settings, or an error in words where it cannot search there."""
     check_network(problem, config.normalize_observations)
-    env = searchable(problem)
+    env = problem.env
+    if env is None:
+        raise ProximaError(
+            f"algorithm.name: spo searches copies of the environment's state, and {problem.env_name} "
+            f"on {problem.backend} has none to copy; leave env.backend out for a compiled environment, "
+            "or algorithm.name: the default does not search"
+        )
     if isinstance(env.action_space, Box) and config.dirichlet_fraction > 0:
         raise ProximaError(
             "algorithm.dirichlet_fraction: Dirichlet noise is over a choice of actions, and these are "
@@ -412,42 +399,19 @@ def spo(config: SPOConfig, problem: Problem) -> SPO:
             by_ess=config.resampling == "ess",
             mix_noise=config.dirichlet_fraction > 0,
         ),
+        config=without_numbers(config, Hyper),
         network=problem.network,
-        learn_temperature=config.temperature is None,
         # An env that foresees may be searched to learn from what is to come, but not to play by it.
         search_in_evaluation=config.search_in_evaluation and not problem.foresees,
-        sequences=config.buffer_size // config.sequence_length,
-        sequence_length=config.sequence_length,
-        batch_size=config.batch_size,
-        gradient_steps=config.gradient_steps,
-        normalize_observations=config.normalize_observations,
     )
-
-
-def searchable(problem: Problem) -> Env:
-    """The environment whose states search copies, or an error in words on the host, which has none."""
-    if problem.env is None:
-        raise ProximaError(
-            f"algorithm.name: spo searches copies of the environment's state, and {problem.env_name} "
-            f"on {problem.backend} has none to copy; use a compiled environment "
-            "(env.backend: gymnax) or ppo"
-        )
-    return problem.env
 
 
 def stored_steps(rollout: Transition) -> StoredStep:
     """What the buffer keeps of a rollout."""
-    aux: Aux = rollout.aux
+    endings = (rollout.terminated, rollout.truncated)
+    searched = rollout.aux.root_action, rollout.aux.weight, rollout.aux.advantage
     return StoredStep(
-        obs=rollout.obs,
-        next_obs=rollout.next_obs,
-        reward=rollout.reward,
-        terminated=rollout.terminated,
-        truncated=rollout.truncated,
-        mask=rollout.mask,
-        root_action=aux.root_action,
-        weight=aux.weight,
-        advantage=aux.advantage,
+        rollout.obs, rollout.next_obs, rollout.reward, *endings, rollout.mask, *searched
     )
 
 
@@ -471,16 +435,6 @@ def make_batch(
         target=advantage + value,
         share=mask / jnp.maximum(jnp.sum(mask), 1.0),
     )
-
-
-def particle_log_prob(distribution: Distribution, action: PyTree) -> Array:
-    """log π of every particle's root action (T, B, N, ...) under the step's distribution (T, B, ...)."""
-    spread = jax.tree.map(lambda leaf: leaf[:, :, None], distribution)
-    return spread.log_prob(action)
-
-
-def _adam() -> optax.GradientTransformation:
-    return optax.scale_by_adam(eps=ADAM_EPS)
 
 
 def checks(scenario: Any) -> Iterator[Fault]:

@@ -41,19 +41,15 @@ def without_secrets(text: str, address: str) -> str:
     return text
 
 
-def masked_tree(tree: Mapping[str, Any]) -> dict[str, Any]:
+def masked_tree(tree: Any) -> Any:
     """Nested settings in which every address is masked."""
-    return {key: _masked_value(value) for key, value in tree.items()}
-
-
-def _masked_value(value: Any) -> Any:
-    if isinstance(value, str):
-        return masked(value)
-    if isinstance(value, Mapping):
-        return masked_tree(value)
-    if isinstance(value, list | tuple):
-        return [_masked_value(item) for item in value]
-    return value
+    if isinstance(tree, str):
+        return masked(tree)
+    if isinstance(tree, Mapping):
+        return {key: masked_tree(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [masked_tree(item) for item in tree]
+    return tree
 
 
 def _secret_spans(address: str) -> Iterator[tuple[int, int]]:

@@ -12,6 +12,8 @@ from proxima.core.network import NetworkSpec
 from proxima.core.spaces import ObservationSpace, Space
 from proxima.core.types import Agent, Env
 
+Acting = Literal["act", "search"]  # what a rollout's time goes to besides environments
+
 
 class Problem(NamedTuple):
     """What an agent is made for: the spaces, the budget, and how its batch lies over devices."""
@@ -26,6 +28,10 @@ class Problem(NamedTuple):
     axis: str | None = None  # mesh axis the batch is spread over
     env: Env | None = None  # the compiled environment; None on the host
     foresees: bool = False  # env states hold what is to come: search may teach by them, not play
+
+    def without_env(self) -> "Problem":
+        """What shapes an agent's programs, hashable; another environment or budget compiles nothing."""
+        return self._replace(env_name="", backend="", total_updates=None, env=None)
 
 
 class Panel(NamedTuple):
@@ -46,4 +52,4 @@ class Algorithm(NamedTuple):
     # config → samples of a gradient step that several devices may share; 1: too few to share
     shared_samples: Callable[[Any], int] = lambda config: 1
     learning_begins: Callable[[Any], int] = lambda config: 0  # environment steps before it
-    acting: Literal["act", "search"] = "act"  # what a rollout's time goes to besides environments
+    acting: Acting = "act"

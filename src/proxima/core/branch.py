@@ -1,6 +1,6 @@
 """A branch that remains a branch when trials are batched."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -47,3 +47,26 @@ def when(
         return after, jax.tree.map(lambda _: True, after)
 
     return branch(condition, state, inputs)
+
+
+def steps_when(
+    condition: Array,
+    step: Callable[[PyTree, Array, PyTree], tuple[PyTree, Array]],
+    state: PyTree,
+    keys: Array,
+    inputs: PyTree,
+    metrics: Sequence[str],
+) -> tuple[PyTree, dict[str, Array]]:
+    """The state after a `step(state, key, inputs)` per key where the condition holds, else as it was.
+
+    A step also returns its metrics as a vector in the order of their names; their means are returned,
+    0 where there was no step. `step` must take all arrays it uses as arguments.
+    """
+
+    def scan(before: tuple[PyTree, Array], given: tuple[Array, PyTree]) -> tuple[PyTree, Array]:
+        keys, inputs = given
+        after, rows = jax.lax.scan(lambda state, key: step(state, key, inputs), before[0], keys)
+        return after, jnp.mean(rows, axis=0)
+
+    state, means = when(condition, scan, (state, jnp.zeros(len(metrics))), (keys, inputs))
+    return state, dict(zip(metrics, means, strict=True))

@@ -87,10 +87,7 @@ class Normal(NamedTuple):
 
 
 class TanhNormal(NamedTuple):
-    """A normal squashed by tanh and stretched to `low` .. `high`; has no closed-form entropy.
-
-    `entropy` gives the base normal's entropy plus the log-volume of the stretch at the mean.
-    """
+    """A normal squashed by tanh and stretched to `low` .. `high`."""
 
     mean: Array
     log_std: Array
@@ -118,6 +115,7 @@ class TanhNormal(NamedTuple):
         return base - jnp.sum(self._log_volume(raw), axis=-1)
 
     def entropy(self) -> Array:
+        # There is no closed form: the base normal's, and the log-volume of the stretch at the mean.
         base = Normal(self.mean, self.log_std).entropy()
         return base + jnp.sum(self._log_volume(self.mean), axis=-1)
 

@@ -20,8 +20,13 @@ _given: dict[str, Any] = {}
 
 def object_at(path: str, setting: str, kind: str = "object") -> Any:
     """What `setting` names: package.module.name, or package.module:name; errors call it a `kind`."""
+    if path in _given:
+        return _given[path]
     if path.startswith(GIVEN):
-        return _object_given(path, setting, kind)
+        raise ProximaError(
+            f"{setting}: the {kind} {path.removeprefix(GIVEN)} lives in the program that made it, and in no "
+            f"module; go on in that program, or put it into a module and name it package.module:{kind}"
+        )
     module, _, name = path.replace(":", ".").rpartition(".")
     if not module or not name:
         raise ProximaError(
@@ -34,17 +39,14 @@ def object_at(path: str, setting: str, kind: str = "object") -> Any:
             f"{setting}: cannot import {module} ({failure}); it must be installed, or stand in the "
             "working directory or beside the scenario's file"
         ) from failure
-    if name not in names:
+    if name not in names or (kind == "function" and not callable(names[name])):
         raise ProximaError(f"{setting}: {module} has no {kind} {name}")
     return names[name]
 
 
 def function_at(path: str, setting: str) -> Callable[..., Any]:
     """The function that `setting` names: package.module.function, or package.module:function."""
-    function: object = object_at(path, setting, "function")
-    if not callable(function):
-        module, _, name = path.replace(":", ".").rpartition(".")
-        raise ProximaError(f"{setting}: {module} has no function {name}")
+    function: Callable[..., Any] = object_at(path, setting, "function")
     return function
 
 
@@ -53,21 +55,11 @@ def path_to(thing: Any, name: str) -> str:
     imported = _imported_path(thing)
     if imported is not None:
         return imported
-    for path, given in _given.items():
-        if given is thing:
-            return path
-    path = f"{GIVEN}{name}-{secrets.token_hex(4)}"
-    _given[path] = thing
+    path = next((path for path, given in _given.items() if given is thing), None)
+    if path is None:
+        path = f"{GIVEN}{name}-{secrets.token_hex(4)}"
+        _given[path] = thing
     return path
-
-
-def _object_given(path: str, setting: str, kind: str) -> Any:
-    if path not in _given:
-        raise ProximaError(
-            f"{setting}: the {kind} {path.removeprefix(GIVEN)} lives in the program that made it, and in no "
-            f"module; go on in that program, or put it into a module and name it package.module:{kind}"
-        )
-    return _given[path]
 
 
 def _imported_path(thing: Any) -> str | None:
@@ -77,8 +69,8 @@ def _imported_path(thing: Any) -> str | None:
     if module == "__main__" or name is None or vars(loaded or object).get(name) is not thing:
         return None
     try:
-        found = importlib.util.find_spec(module or "")
+        spec = importlib.util.find_spec(module or "")
     except (ImportError, ValueError):  # a module that was not made by an import
         return None
-    same = found is not None and found.origin == getattr(loaded, "__file__", None)
+    same = spec is not None and spec.origin == getattr(loaded, "__file__", None)
     return f"{module}:{name}" if same else None

@@ -1,12 +1,13 @@
 """Numbers of a config as scalar arrays, so that changing one in a running program compiles nothing."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import jax.numpy as jnp
 from jax import Array
 
 Hyper = TypeVar("Hyper", bound=tuple[Any, ...])
+Config = TypeVar("Config")
 
 
 def make_hyper(kind: type[Hyper], config: Any, **derived: Array) -> Hyper:
@@ -22,6 +23,20 @@ def make_hyper(kind: type[Hyper], config: Any, **derived: Array) -> Hyper:
         if field.name in kind._fields and field.name not in derived  # type: ignore[attr-defined]
     }
     return kind(**numbers, **derived)
+
+
+def without_numbers(config: Config, kind: type[tuple[Any, ...]]) -> Config:
+    """The config as a static part of programs: configs that differ in numbers alone become equal.
+
+    In the place of floats, and of integers that `kind` holds, stands a text: a program that takes one from
+    here instead of from the learner fails. Null stays null, which may switch a part of the program off.
+    """
+    numbers = [
+        name
+        for name, value in vars(config).items()
+        if isinstance(value, float) or (value is not None and name in kind._fields)  # type: ignore[attr-defined]
+    ]
+    return replace(config, **dict.fromkeys(numbers, "a leaf of the learner"))  # type: ignore[type-var]
 
 
 def _scalar(value: Any, hint: Any, metadata: Any) -> Array:

@@ -52,10 +52,8 @@ def categorical_kl(old_logits: Array, new_logits: Array) -> Array:
 
 
 def normal_kl(old: Normal | TanhNormal, new: Normal | TanhNormal) -> Array:
-    """KL(old ‖ new) = Σ log(σ'/σ) + (σ² + (μ − μ')²) / 2σ'² − ½, over the last axis.
-
-    The same for squashed normals: a bijection changes no divergence.
-    """
+    """KL(old ‖ new) = Σ log(σ'/σ) + (σ² + (μ − μ')²) / 2σ'² − ½, over the last axis."""
+    # The same for squashed normals: a bijection changes no divergence.
     ratio = jnp.exp(2.0 * (old.log_std - new.log_std))
     shift = jnp.square(old.mean - new.mean) * jnp.exp(-2.0 * new.log_std)
     return jnp.sum(new.log_std - old.log_std + 0.5 * (ratio + shift - 1.0), axis=-1)

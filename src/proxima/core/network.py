@@ -20,11 +20,8 @@ class PolicyAndValue(Protocol):
 
     @property
     def critic(self) -> PyTree: ...  # what only the value needs; None in an exported policy
-
     def policy(self, obs: PyTree) -> Distribution: ...
-
     def value(self, obs: PyTree) -> Array: ...
-
     def __call__(self, obs: PyTree) -> tuple[Distribution, Array]: ...
 
 
@@ -35,9 +32,7 @@ class Network(NamedTuple):
     make: Callable[[Array, Any, ObservationSpace, Space], PolicyAndValue]  # key, config, spaces
     # config, spaces, name of the environment: ProximaError, in words, where the net does not fit them
     check_spaces: Callable[[Any, ObservationSpace, Space, str], None]
-    shares_torso: Callable[[Any], bool] = lambda config: (
-        False
-    )  # policy and value have one in common
+    shares_torso: Callable[[Any], bool] = lambda config: False  # by policy and value
     raw_observations: bool = False  # it takes observations as they are, never normalised
     # of a scenario whose network section is this config: settings that contradict each other
     checks: Callable[[Any], Iterator[Fault]] = lambda scenario: iter(())

@@ -1,6 +1,6 @@
 """Running mean and variance of a stream of arrays (Chan et al. 1979), kept with the policy."""
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -26,11 +26,16 @@ def first_moments(sample: PyTree) -> Moments:
     return Moments(jnp.zeros(()), zeros, jax.tree.map(jnp.ones_like, zeros))
 
 
-def add_samples(moments: Moments, samples: PyTree, mask: Array, axis: str | None = None) -> Moments:
+Kept = TypeVar("Kept", Moments, Moments | None)
+
+
+def add_samples(moments: Kept, samples: PyTree, mask: Array, axis: str | None = None) -> Kept:
     """The moments after seeing the masked-in `samples`, whose leading axes are those of `mask`.
 
-    With a mesh axis, the samples of all its devices.
+    With a mesh axis, the samples of all its devices. Where no moments are kept, None.
     """
+    if moments is None:
+        return None
     added = sum_over(axis, jnp.sum(mask, dtype=jnp.float32))
     total = moments.number + added
     share = added / jnp.maximum(total, 1.0)
@@ -56,13 +61,10 @@ def add_samples(moments: Moments, samples: PyTree, mask: Array, axis: str | None
 
 
 def normalize(moments: Moments, sample: PyTree) -> PyTree:
-    """Samples, with any leading axes, shifted and scaled to mean 0 and deviation 1, within ±CLIP.
-
-    Booleans, masks among them, stay as they are.
-    """
+    """Samples, with any leading axes, shifted and scaled to mean 0 and deviation 1, within ±CLIP."""
 
     def shift_and_scale(mean: Array, variance: Array, leaf: Array) -> Array:
-        if leaf.dtype == bool:
+        if leaf.dtype == bool:  # a mask, for example
             return leaf
         mean, deviation = jnp.broadcast_arrays(mean, jnp.sqrt(variance + 1e-8), leaf)[:2]
         return jnp.clip((leaf - mean) / deviation, -CLIP, CLIP)

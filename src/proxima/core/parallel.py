@@ -9,18 +9,16 @@ from proxima.core.types import PyTree
 
 
 def mean_over(axis: str | None, tree: PyTree) -> PyTree:
-    """Every leaf averaged over the mesh axis, all leaves in ONE all-reduce.
-
-    Leaf by leaf, the waiting of devices for each other costs more than a small net's gradient.
-    """
+    """Every leaf averaged over the mesh axis."""
     if axis is None:
         return tree
+    # Leaf by leaf, the waiting of devices for each other costs more than a small net's gradient.
     flat, unravel = ravel_pytree(tree)
     return unravel(jax.lax.pmean(flat, axis))
 
 
 def sum_over(axis: str | None, tree: PyTree) -> PyTree:
-    """Every leaf summed over the mesh axis, all leaves in one all-reduce."""
+    """Every leaf summed over the mesh axis."""
     if axis is None:
         return tree
     flat, unravel = ravel_pytree(tree)
@@ -28,10 +26,7 @@ def sum_over(axis: str | None, tree: PyTree) -> PyTree:
 
 
 def standardize(values: Array, weight: Array, axis: str | None = None) -> Array:
-    """`values` with mean 0 and deviation 1 under the weights, over the last axis and the mesh axis.
-
-    Earlier axes (minibatches) are kept apart.
-    """
+    """Mean 0 and deviation 1 under the weights, over the last axis and the mesh axis; earlier ones apart."""
     sums = jnp.stack([jnp.sum(weight, -1), jnp.sum(values * weight, -1)])
     count, total = sum_over(axis, sums)
     mean = (total / count)[..., None]

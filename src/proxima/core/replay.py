@@ -53,10 +53,8 @@ def add(replay: Replay, rows: Array, mask: Array) -> Replay:
 
 
 def sample(replay: Replay, key: Array, count: int) -> Array:
-    """Rows (count, width), drawn uniformly with replacement among those that hold a sample.
-
-    A remainder of 32 random bits favours no row by more than size / 2³², and is half of `randint`'s work.
-    """
+    """Rows (count, width), drawn uniformly with replacement among those that hold a sample."""
+    # A remainder of 32 random bits favours no row by more than size / 2³²; `randint` works twice as hard.
     size = jnp.maximum(replay.size, 1).astype(jnp.uint32)
     return replay.rows[jax.random.bits(key, (count,)) % size]
 

@@ -36,10 +36,7 @@ def gae(
 
 
 def discounted_sums(start: Array, reward: Array, ended: Array, gamma: Array) -> tuple[Array, Array]:
-    """Running discounted sums of the rewards so far, G_t = γ G_{t−1} + r_t, restarted after an ending.
-
-    Returns the sum carried out of the rollout (B,) and the sums (T, B).
-    """
+    """Sums G_t = γ G_{t−1} + r_t, restarted after an ending: what is carried on (B,), and all (T, B)."""
 
     def forwards(total: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
         reward, ended = row

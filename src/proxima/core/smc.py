@@ -74,10 +74,8 @@ class SearchResult(NamedTuple):
 
 
 def shares(weight: Array, temperature: Array) -> Array:
-    """softmax(weight / temperature) over the last axis; the largest is taken out before the division.
-
-    However large the weights and low the temperature, nothing overflows but to a share of 0.
-    """
+    """softmax(weight / temperature) over the last axis."""
+    # The largest is taken out before the division: nothing overflows, but to a share of 0.
     return jax.nn.softmax((weight - jnp.max(weight, axis=-1, keepdims=True)) / temperature, axis=-1)
 
 
@@ -147,11 +145,9 @@ def credit(amount: Array, origin: Array) -> Array:
 
 
 def mix_dirichlet(logits: Array, log_gamma: Array, fraction: Array) -> Array:
-    """(1 − f) p + f d over the last axis, d a Dirichlet draw over the valid actions alone.
-
-    Gamma numbers that are made to add up to 1 are such a draw; an action is invalid where its logit is −inf.
-    """
+    """(1 − f) p + f d over the last axis, d a Dirichlet draw over the valid actions, no logit −inf."""
     valid = logits > -jnp.inf
+    # Gamma numbers that are made to add up to 1 are a Dirichlet draw.
     drawn = jax.nn.softmax(jnp.where(valid, log_gamma, jnp.finfo(log_gamma.dtype).min), axis=-1)
     return jnp.where(valid, (1.0 - fraction) * jnp.exp(logits) + fraction * drawn, 0.0)
 

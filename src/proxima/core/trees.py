@@ -1,5 +1,6 @@
 """Trees as one array: fewer, larger arrays make a compiled loop on a CPU markedly faster."""
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -9,8 +10,7 @@ from jax import Array
 
 from proxima.core.types import PyTree
 
-EXACT = 2**24  # the first integer whose successor float32 cannot hold
-FLAGS = 24  # so many bits make up a number below it
+FLAGS = 24  # bits; the integers that so many make up are exact in float32
 POWERS = tuple(2**bit for bit in range(FLAGS))
 
 
@@ -30,7 +30,7 @@ def pack_rows(tree: PyTree, leading: int) -> tuple[Array, Callable[[Array], PyTr
     ]
 
     def unpack(packed: Array) -> PyTree:
-        columns = jnp.split(packed, _offsets(widths), axis=-1)
+        columns = jnp.split(packed, list(itertools.accumulate(widths[:-1])), axis=-1)
         restored = [
             column.reshape(*packed.shape[:-1], *shape).astype(dtype)
             for column, shape, dtype in zip(columns, shapes, dtypes, strict=True)
@@ -41,11 +41,9 @@ def pack_rows(tree: PyTree, leading: int) -> tuple[Array, Callable[[Array], PyTr
 
 
 def pack_flags(tree: PyTree, leading: int) -> tuple[PyTree, Callable[[PyTree], PyTree]]:
-    """The tree with all boolean leaves as float32 numbers of 24 flags each, and the way back.
+    """The tree with all boolean leaves as float32 numbers of 24 flags each, and the way back."""
 
-    A mask over many actions is most of an observation, and a float32 per flag wastes 31 bits.
-    """
-
+    # A mask over many actions is most of an observation, and a float32 per flag wastes 31 bits.
     def narrow(leaf: Array) -> Array:
         if leaf.dtype != bool:
             return leaf
@@ -68,6 +66,11 @@ def pack_flags(tree: PyTree, leading: int) -> tuple[PyTree, Callable[[PyTree], P
     return jax.tree.map(narrow, tree), lambda packed: jax.tree.map(widen, shapes, packed)
 
 
+def merge_leading(tree: PyTree) -> PyTree:
+    """The first two axes as one: a rollout (T, B, ...) as T·B samples, for example."""
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
+
+
 def fingerprint(tree: PyTree) -> Array:
     """A number (B,) for each entry of a tree (B, ...), another one for almost any other entry."""
     packed = pack_rows(tree, 1)[0]
@@ -76,10 +79,6 @@ def fingerprint(tree: PyTree) -> Array:
     odd = 2 * jax.lax.broadcasted_iota(jnp.uint32, bits.shape, 1) + 1
     mixed = (bits ^ (bits >> 15)) * (odd * jnp.uint32(0x9E3779B1))
     return jnp.sum(mixed ^ (mixed >> 13), axis=-1, dtype=jnp.uint32)
-
-
-def _offsets(widths: list[int]) -> list[int]:
-    return [sum(widths[: i + 1]) for i in range(len(widths) - 1)]
 
 
 def select(condition: Array, yes: PyTree, no: PyTree) -> PyTree:

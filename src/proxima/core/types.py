@@ -72,12 +72,9 @@ class Env(Protocol):
 
     @property
     def observation_space(self) -> ObservationSpace: ...
-
     @property
     def action_space(self) -> Space: ...
-
     def reset(self, key: Array) -> tuple[PyTree, PyTree]: ...
-
     def step(self, state: PyTree, action: PyTree, key: Array) -> tuple[PyTree, Step]: ...
 
 
@@ -89,15 +86,10 @@ class Agent(Protocol):
     """
 
     def init(self, key: Array) -> PyTree: ...
-
     def noise(self, learner: PyTree | None, key: Array, shape: tuple[int, ...]) -> PyTree: ...
-
     def explore(self, learner: PyTree, view: View, noise: PyTree) -> tuple[PyTree, PyTree]: ...
-
     def exploit(self, learner: PyTree, view: View) -> PyTree: ...
-
     def policy(self, learner: PyTree) -> PyTree: ...
-
     def update(
         self, learner: PyTree, rollout: Transition, key: Array
     ) -> tuple[PyTree, dict[str, Array]]: ...
@@ -124,13 +116,8 @@ class HostEnv(Protocol):
     num_envs: int
 
     def reset(self, seeds: Sequence[int]) -> PyTree: ...
-
     def send(self, actions: np.ndarray) -> None: ...  # may return before the step is done
-
     def receive(self) -> HostStep: ...  # the step of the actions sent last
-
     def step(self, actions: np.ndarray) -> HostStep: ...  # the one and then the other
-
     def render(self) -> np.ndarray | None: ...  # a picture of the first one, where it draws any
-
     def close(self) -> None: ...

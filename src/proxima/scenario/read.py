@@ -84,7 +84,7 @@ def to_mapping(scenario: Scenario) -> dict[str, Any]:
 
 def to_stored(scenario: Scenario) -> dict[str, Any]:
     """What files, trackers and pages may hold of a scenario: all of it but passwords in addresses."""
-    return masked_tree(to_mapping(scenario))
+    return {name: masked_tree(value) for name, value in to_mapping(scenario).items()}
 
 
 def dump(scenario: Scenario) -> str:

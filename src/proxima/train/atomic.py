@@ -9,7 +9,7 @@ import ctypes
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from proxima.files import flush
@@ -18,10 +18,7 @@ _TEMPORARY = re.compile(r"\.tmp-(\d{1,9})-(new|old)-.+")
 
 
 def write_directory(target: Path, files: Mapping[str, bytes], links: Iterable[str]) -> None:
-    """Makes a directory of these files, replacing one there, then points the links beside it to it.
-
-    The links move one after the other, in the order given.
-    """
+    """Makes or replaces a directory of these files, then points the links beside it to it, in order."""
     root = target.parent
     new = _temporary(root, f"new-{target.name}")
     try:
@@ -29,7 +26,8 @@ def write_directory(target: Path, files: Mapping[str, bytes], links: Iterable[st
         _remove(new)  # a killed process may have had our id
         new.mkdir()
         for name, content in files.items():
-            _write(new / name, content)
+            (new / name).write_bytes(content)
+            flush(new / name)
         flush(new)
         _put_in_place(new, target)
         for link in links:
@@ -41,8 +39,11 @@ def write_directory(target: Path, files: Mapping[str, bytes], links: Iterable[st
 
 def prune(root: Path, unwanted: Iterable[Path]) -> None:
     """Removes what killed processes left half done in a directory, and what is unwanted there."""
-    for path in _left_behind(root):
-        _remove(path)
+    for path in root.iterdir():
+        match = _TEMPORARY.fullmatch(path.name)
+        # Our own are done with by now: only a process that is gone can have left one under our id.
+        if match and (int(match[1]) == os.getpid() or not _is_running(int(match[1]))):
+            _remove(path)
     for path in unwanted:
         gone = _temporary(root, f"old-{path.name}")
         os.rename(path, gone)  # so that no one meets it half removed
@@ -51,12 +52,6 @@ def prune(root: Path, unwanted: Iterable[Path]) -> None:
 
 def _temporary(root: Path, name: str) -> Path:
     return root / f".tmp-{os.getpid()}-{name}"
-
-
-def _write(path: Path, content: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(content)
-    flush(path)
 
 
 def _put_in_place(new: Path, target: Path) -> None:
@@ -78,7 +73,8 @@ def _exchange(one: Path, other: Path) -> bool:
     except (AttributeError, OSError, TypeError):
         return False
     names = (os.fsencode(one), os.fsencode(other))
-    return rename(at_working_directory, names[0], at_working_directory, names[1], exchange) == 0
+    code: int = rename(at_working_directory, names[0], at_working_directory, names[1], exchange)
+    return code == 0
 
 
 def _point(link: Path, name: str) -> None:
@@ -98,19 +94,11 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _left_behind(root: Path) -> Iterator[Path]:
-    for path in root.iterdir():
-        match = _TEMPORARY.fullmatch(path.name)
-        # Our own are done with by now: only a process that is gone can have left one under our id.
-        if match and (int(match[1]) == os.getpid() or not _is_running(int(match[1]))):
-            yield path
-
-
 def _is_running(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except PermissionError:  # somebody else's
-        return True
     except ProcessLookupError:
         return False
+    except PermissionError:  # somebody else's
+        pass
     return True

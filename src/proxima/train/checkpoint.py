@@ -25,7 +25,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from annotated_types import Ge
-from jax import Array
 
 from proxima.core.errors import ProximaError
 from proxima.core.types import PyTree, TrainState
@@ -55,22 +54,24 @@ class CheckpointConfig:
 def split_trials(states: TrainState) -> list[TrainState]:
     """The states of all trials, fetched from the devices at once."""
     host = _fetch(states)
-    trials = len(jax.tree.leaves(host)[0])
-    return [_one_trial(states, host, trial) for trial in range(trials)]
 
+    def one(trial: int) -> TrainState:
+        # Copies: a view would hold on to device memory that the next chunk wants to reuse.
+        rows = jax.tree.map(lambda values: np.array(values[trial]), host)
+        state: TrainState = jax.tree.map(_as_kind_of, states, rows)
+        return state
 
-def unstack(states: TrainState, trial: int) -> TrainState:
-    """The state of one trial."""
-    return _one_trial(states, _fetch(states), trial)
+    return [one(trial) for trial in range(len(jax.tree.leaves(host)[0]))]
 
 
 def stack_trials(trials: Sequence[TrainState]) -> TrainState:
     """The batched states, trials first, that `split_trials` takes apart."""
 
-    def stack(first: Any, *values: np.ndarray) -> Array:
+    def stack(first: Any, *values: np.ndarray) -> Any:
         return _as_kind_of(first, jax.device_put(np.stack(values)))  # jnp.asarray would compile
 
-    return jax.tree.map(stack, trials[0], *map(_fetch, trials))
+    states: TrainState = jax.tree.map(stack, trials[0], *map(_fetch, trials))
+    return states
 
 
 def save(
@@ -88,33 +89,28 @@ def save(
     no place to resume from. The `keep` newest to resume from stay, and those linked to.
     """
     target = at_step(directory, step)
-    root = target.parent
     files = _contents(step, state, {**manifest, "resumable": last})
     # best first: killed in between, the loop repeats the step but cannot lose the best one
     links = [link for link, is_due in ((BEST, best), (LAST, last)) if is_due]
     try:
         atomic.write_directory(target, files, links)
     except OSError as failure:
-        raise ProximaError(_failure_words(root, step, failure)) from failure
+        raise _unwritable(target.parent, step, failure) from failure
     with contextlib.suppress(OSError):  # the checkpoint is safe; what could not be tidied can wait
-        atomic.prune(root, _superfluous(root, keep))
+        atomic.prune(target.parent, _superfluous(target.parent, keep))
     return target
 
 
 def load(path: Path, template: TrainState) -> tuple[TrainState, dict[str, Any]]:
-    """The state and manifest of a checkpoint, or of a trial's last one.
-
-    The state has the template's structure; of the template only shapes and dtypes matter.
-    """
+    """The state, structured like the template, and the manifest of a checkpoint, or of a trial's last."""
     from safetensors import SafetensorError
     from safetensors.numpy import load as tensors_in
 
     checkpoint = resolve(path)
     manifest = load_manifest(checkpoint)
     _compare(checkpoint, manifest["leaves"], _described(template))
-    content = _read_state(checkpoint, manifest)
     try:
-        tensors = tensors_in(content)
+        tensors = tensors_in(_read_state(checkpoint, manifest))
         named = {name: _restored(tensors[name], leaf) for name, leaf in _named(template).items()}
     except (SafetensorError, KeyError, TypeError, ValueError) as failure:
         raise _damaged(checkpoint, f"{STATE} is not what {MANIFEST} says: {failure}") from failure
@@ -127,14 +123,18 @@ def load_manifest(path: Path) -> dict[str, Any]:
     """The manifest of a checkpoint, or of a trial's last one, if this version can read it."""
     checkpoint = resolve(path)
     manifest = _read_manifest(checkpoint)
+    versions = manifest.get("versions")
+    made_by = versions.get("proxima") if isinstance(versions, dict) else None
+    ours = _versions()["proxima"]
     if manifest["format"] != FORMAT:
-        told = f"is a checkpoint of format {manifest['format']}, and this version reads {FORMAT}"
-        raise ProximaError(f"{checkpoint}: {told}; {_remedy(manifest)}")
-    made_by, ours = str(manifest["versions"].get("proxima")), _versions()["proxima"]
-    if made_by.split(".")[0] != ours.split(".")[0]:
-        told = f"was made by proxima {made_by}, and this is {ours}: another major version"
-        raise ProximaError(f"{checkpoint}: {told}; {_remedy(manifest)}")
-    return manifest
+        problem = f"is a checkpoint of format {manifest['format']}, and this version reads {FORMAT}"
+    elif str(made_by).split(".")[0] != ours.split(".")[0]:
+        problem = f"was made by proxima {made_by}, and this is {ours}: another major version"
+    else:
+        return manifest
+    install = f"install proxima {made_by}" if made_by else "install the version that made it"
+    remedy = f"{install} to go on from it, or start a new run"
+    raise ProximaError(f"{checkpoint}: {problem}; {remedy}")
 
 
 def at_step(trial_directory: Path, step: int) -> Path:
@@ -144,20 +144,20 @@ def at_step(trial_directory: Path, step: int) -> Path:
 
 def available_steps(trial_directory: Path) -> list[int]:
     """The steps of a trial's checkpoints, oldest first, their content not yet checked."""
-    found = _steps_in(Path(trial_directory) / "checkpoints")
-    whole = [path for path in found if (path / MANIFEST).is_file() and (path / STATE).is_file()]
+    whole = _steps_in(Path(trial_directory) / "checkpoints", MANIFEST, STATE)
     return [int(path.name.removeprefix("step_")) for path in whole]
 
 
 def common_step(trial_directories: Iterable[Path]) -> int | None:
     """The newest step at which every trial has an undamaged checkpoint to resume from."""
-    directories = [Path(directory) for directory in trial_directories]
+    directories = list(trial_directories)
     shared = set.intersection(*(set(available_steps(directory)) for directory in directories))
-    for step in sorted(shared, reverse=True):
-        checkpoints = [at_step(directory, step) for directory in directories]
-        if all(_is_resumable(each) and _is_intact(each) for each in checkpoints):
-            return step
-    return None
+    usable = (
+        step
+        for step in sorted(shared, reverse=True)
+        if all(_is_usable(at_step(directory, step)) for directory in directories)
+    )
+    return next(usable, None)
 
 
 def resolve(path: Path) -> Path:
@@ -175,9 +175,9 @@ def resolve(path: Path) -> Path:
     steps = available_steps(root.parent)  # copies often lose their links
     if steps:
         return at_step(root.parent, steps[-1])
-    told = "has no checkpoint" if path.exists() else "no such directory"
+    problem = "has no checkpoint" if path.exists() else "no such directory"
     remedy = "name a trial's directory, such as logs/cartpole/trial_0, or a checkpoint in it"
-    raise ProximaError(f"{path}: {told}; {remedy}")
+    raise ProximaError(f"{path}: {problem}; {remedy}")
 
 
 def _is_key(leaf: Any) -> bool:
@@ -188,11 +188,6 @@ def _fetch(tree: PyTree) -> PyTree:
     """NumPy arrays, keys as their numbers."""
     data = jax.tree.map(lambda leaf: jax.random.key_data(leaf) if _is_key(leaf) else leaf, tree)
     return jax.device_get(data)
-
-
-def _one_trial(states: PyTree, host: PyTree, trial: int) -> PyTree:
-    # Copies: a view would hold on to device memory that the next chunk wants to reuse.
-    return jax.tree.map(lambda leaf, all_: _as_kind_of(leaf, np.array(all_[trial])), states, host)
 
 
 def _as_kind_of(leaf: Any, values: Any) -> Any:
@@ -233,16 +228,13 @@ def _versions() -> dict[str, str]:
 def _contents(step: int, state: TrainState, manifest: Mapping[str, Any]) -> dict[str, bytes]:
     from safetensors.numpy import save as tensor_bytes
 
-    tensors = {name: _storable(leaf) for name, leaf in _named(_fetch(state)).items()}
-    content = tensor_bytes(tensors)
+    content = tensor_bytes({name: _storable(leaf) for name, leaf in _named(_fetch(state)).items()})
     described = {
         **manifest,
         "format": FORMAT,
         "versions": _versions(),
         "step": step,
         "sha256": hashlib.sha256(content).hexdigest(),
-        "scenario": manifest["scenario"],
-        "loop": manifest["loop"],
         "leaves": _described(state),
     }
     # NumPy's numbers come as what Python has for them
@@ -258,15 +250,15 @@ def _compare(checkpoint: Path, saved: Mapping[str, Any], wanted: Mapping[str, An
             return f"{name} is missing in the checkpoint"
         if name not in wanted:
             return f"{name} is only in the checkpoint"
-        there, here = (" ".join(map(str, reversed(leaves[name]))) for leaves in (saved, wanted))
-        return f"{name} is {there} in the checkpoint and {here} here"
+        theirs, ours = (" ".join(map(str, reversed(leaves[name]))) for leaves in (saved, wanted))
+        return f"{name} is {theirs} in the checkpoint and {ours} here"
 
     names = [name for name in {**wanted, **saved} if saved.get(name) != wanted.get(name)]
     if names:
-        told = "; ".join(map(words, names[:_SHOWN]))
+        shown = "; ".join(map(words, names[:_SHOWN]))
         more = f"; and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         remedy = f"take the scenario in its {MANIFEST}, or start a new run"
-        raise ProximaError(f"{checkpoint}: is of another shape: {told}{more}; {remedy}")
+        raise ProximaError(f"{checkpoint}: is of another shape: {shown}{more}; {remedy}")
 
 
 def _read(checkpoint: Path, name: str) -> bytes:
@@ -303,57 +295,51 @@ def _read_state(checkpoint: Path, manifest: Mapping[str, Any]) -> bytes:
     return content
 
 
-def _is_intact(checkpoint: Path) -> bool:
-    """Whether nothing is missing or damaged; another format is for `load` to refuse, in words."""
-    try:
+def _is_usable(checkpoint: Path) -> bool:
+    """Whether a run may go on from it; another format is for `load` to refuse, in words."""
+    with contextlib.suppress(ProximaError):
         manifest = _read_manifest(checkpoint)
-        return manifest["format"] != FORMAT or bool(_read_state(checkpoint, manifest))
-    except ProximaError:
-        return False
+        if manifest["format"] == FORMAT:
+            _read_state(checkpoint, manifest)
+        return manifest.get("resumable") is not False
+    return False
 
 
 def _is_resumable(checkpoint: Path) -> bool:
-    """Whether a run may go on from it; one that cannot tell gets the benefit of the doubt."""
-    try:
+    """Whether it was made to resume from; one that cannot tell gets the benefit of the doubt."""
+    with contextlib.suppress(ProximaError):
         return _read_manifest(checkpoint).get("resumable") is not False
-    except ProximaError:
-        return True
+    return True
 
 
-def _damaged(checkpoint: Path, told: str) -> ProximaError:
-    return ProximaError(f"{checkpoint}: is damaged: {told}; {_others(checkpoint)}")
+def _damaged(checkpoint: Path, problem: str) -> ProximaError:
+    return ProximaError(f"{checkpoint}: is damaged: {problem}; {_others(checkpoint)}")
 
 
 def _others(checkpoint: Path) -> str:
-    steps = available_steps(checkpoint.parent.parent)
-    names = [f"step_{step:012d}" for step in steps if f"step_{step:012d}" != checkpoint.name]
+    whole = _steps_in(checkpoint.parent, MANIFEST, STATE)
+    names = [path.name for path in whole if path.name != checkpoint.name]
     return f"beside it there is {', '.join(names)}" if names else "there is no other beside it"
 
 
-def _remedy(manifest: Mapping[str, Any]) -> str:
-    versions = manifest.get("versions")
-    made_by = versions.get("proxima") if isinstance(versions, dict) else None
-    install = f"install proxima {made_by}" if made_by else "install the version that made it"
-    return f"{install} to go on from it, or start a new run"
-
-
-def _failure_words(root: Path, step: int, failure: OSError) -> str:
+def _unwritable(root: Path, step: int, failure: OSError) -> ProximaError:
     last = root / LAST
-    previous = f"the previous one, {last.resolve().name}, is intact" if last.exists() else ""
+    earlier = "there is no earlier one"
+    if last.exists():
+        earlier = f"the previous one, {last.resolve().name}, is intact"
     full = failure.errno in (errno.ENOSPC, errno.EDQUOT)
     remedy = "free some space" if full else "make it a writable directory"
-    told = f"{failure.strerror}; {previous or 'there is no earlier one'}"
-    return (
-        f"{root}: the checkpoint of step {step} could not be written: {told}; "
+    return ProximaError(
+        f"{root}: the checkpoint of step {step} could not be written: {failure.strerror}; {earlier}; "
         f"{remedy}, or set output_directory to another place"
     )
 
 
-def _steps_in(root: Path) -> list[Path]:
-    if not root.is_dir():
-        return []
-    found = (path for path in root.iterdir() if _STEP.fullmatch(path.name))
-    return sorted(path for path in found if path.is_dir() and not path.is_symlink())
+def _steps_in(root: Path, *files: str) -> list[Path]:
+    """The checkpoints in a directory that have these files, oldest first."""
+    paths = [path for path in sorted(root.glob("step_*")) if _STEP.fullmatch(path.name)]
+    own = [path for path in paths if path.is_dir() and not path.is_symlink()]
+    return [path for path in own if all((path / name).is_file() for name in files)]
 
 
 def _superfluous(root: Path, keep: int) -> list[Path]:

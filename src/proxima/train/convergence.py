@@ -10,6 +10,8 @@ from typing import Annotated, Literal, NamedTuple
 
 from annotated_types import Ge
 
+Groups = tuple[tuple[float, int], ...]  # mean return and number of episodes
+
 
 @dataclass(frozen=True, kw_only=True)
 class ConvergenceConfig:
@@ -28,7 +30,7 @@ class ConvergenceConfig:
 class Convergence(NamedTuple):
     """What a trial's convergence check remembers."""
 
-    groups: tuple[tuple[float, int], ...] = ()  # newest last: mean return and number of episodes
+    groups: Groups = ()  # newest last
     best: float | None = None  # the best window mean seen
     reached_at_step: int | None = None  # start of the present streak at the target
     waited: int = 0  # episodes since then
@@ -45,13 +47,14 @@ def observe(
     """
     if episodes == 0 or state.converged:
         return state
-    groups = _trim((*state.groups, (mean, episodes)), config.convergence_window)
-    window = window_mean(groups)
+    groups = (*state.groups, (mean, episodes))
+    while len(groups) > 1 and _episodes(groups[1:]) >= config.convergence_window:
+        groups = groups[1:]
     state = state._replace(groups=groups)
-    if sum(count for _, count in groups) < config.convergence_window:
+    if _episodes(groups) < config.convergence_window:
         return state
-    best = window if state.best is None else max(state.best, window)
-    state = state._replace(best=best)
+    window = window_mean(groups)
+    state = state._replace(best=window if state.best is None else max(state.best, window))
     if config.target_reward is None or window < config.target_reward:
         return state._replace(reached_at_step=None, waited=0)
     if state.reached_at_step is None:
@@ -61,13 +64,11 @@ def observe(
     return state._replace(converged=state.waited >= config.early_stopping_patience)
 
 
-def window_mean(groups: tuple[tuple[float, int], ...]) -> float:
+def window_mean(groups: Groups) -> float:
     """Mean return over the groups' episodes, NaN for none."""
-    count = sum(episodes for _, episodes in groups)
-    return sum(mean * episodes for mean, episodes in groups) / count if count else math.nan
+    total = sum(mean * episodes for mean, episodes in groups)
+    return total / _episodes(groups) if groups else math.nan
 
 
-def _trim(groups: tuple[tuple[float, int], ...], window: int) -> tuple[tuple[float, int], ...]:
-    while len(groups) > 1 and sum(count for _, count in groups[1:]) >= window:
-        groups = groups[1:]
-    return groups
+def _episodes(groups: Groups) -> int:
+    return sum(episodes for _, episodes in groups)

@@ -5,14 +5,16 @@ Stage and knows nothing of environments, models or devices. What happens goes to
 """
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from proxima.core.types import PyTree
 from proxima.train.convergence import Convergence
 from proxima.train.stage import Row, Schedule, Score, Stage, is_watched
+
+T = TypeVar("T")
 
 
 class Book(NamedTuple):
@@ -79,7 +81,8 @@ def train(
     while progress.active.any() and not observer.interrupted():
         active, started = progress.active, time.perf_counter()
         updates = next_updates(stage, progress)
-        states, rows = stage.advance(states, active, updates, _updates_done(progress))
+        done = max(book.updates for book in progress.books if book.stopped is None)
+        states, rows = stage.advance(states, active, updates, done)
         trained = time.perf_counter()
         progress = after_chunk(stage, progress, rows, updates)
 
@@ -87,22 +90,29 @@ def train(
         if evaluation_due(progress, active, stage.schedule):
             scores = _kept(stage.evaluate(states), active)
             progress, improved = after_evaluation(stage, progress, scores)
-        progress = apply_budget(progress, stage.schedule)
+        used = [i for i, book in enumerate(progress.books) if budget_used(book, stage.schedule)]
+        progress = _stop(progress, dict.fromkeys(used, "budget"))
         evaluated = time.perf_counter()
 
         save = progress.chunks % stage.schedule.save_every == 0 or not progress.active.any()
         if save:
             states = stage.reseed(states)
-        steps = updates * stage.steps_per_update
+        times = {
+            "time/train": trained - started,
+            "time/evaluate": evaluated - trained,
+            "time/steps_per_second": updates
+            * stage.steps_per_update
+            / max(trained - started, 1e-9),
+        }
         report = Report(
             progress,
-            _timed(_kept(rows, active), trained - started, evaluated - trained, steps),
+            _kept([row | times for row in rows], active),
             scores,
-            time.perf_counter() - started,
-            evaluated - trained,
-            improved,
-            save,
-            states,
+            seconds=time.perf_counter() - started,
+            evaluate_seconds=evaluated - trained,
+            best=improved,
+            save=save,
+            states=states,
         )
         progress = _stop(progress, observer.record(report))
         if not save and not progress.active.any():
@@ -122,37 +132,30 @@ def next_updates(stage: Stage, progress: Progress) -> int:
 
 def after_chunk(stage: Stage, progress: Progress, rows: list[Row], updates: int) -> Progress:
     """The books after a chunk; a loss or gradient that is not finite stops its lane."""
-    books = tuple(
-        _after_chunk(stage, book, row, updates) if book.stopped is None else book
-        for book, row in zip(progress.books, rows, strict=True)
-    )
-    return Progress(progress.chunks + 1, books)
 
+    def after(book: Book, row: Row) -> Book:
+        if book.stopped is not None:
+            return book
+        book = book._replace(
+            steps=book.steps + updates * stage.steps_per_update,
+            updates=book.updates + updates,
+            episodes=book.episodes + round(row.get("episode/count", 0.0)),
+        )
+        if not np.isfinite([row[key] for key in row if is_watched(key)]).all():
+            return book._replace(stopped="nan", nan_at_step=book.steps)
+        memory = stage.converge_training(book.convergence, row, book.steps)
+        return _converged(book, memory, stage.schedule)
 
-def _after_chunk(stage: Stage, book: Book, row: Row, updates: int) -> Book:
-    book = book._replace(
-        steps=book.steps + updates * stage.steps_per_update,
-        updates=book.updates + updates,
-        episodes=book.episodes + round(row.get("episode/count", 0.0)),
-    )
-    watched = [row[key] for key in row if is_watched(key)]
-    if not np.isfinite(watched).all():
-        return book._replace(stopped="nan", nan_at_step=book.steps)
-    memory = stage.converge_training(book.convergence, row, book.steps)
-    return _converged(book, memory, stage.schedule)
+    return Progress(progress.chunks + 1, tuple(map(after, progress.books, rows)))
 
 
 def evaluation_due(progress: Progress, active: np.ndarray, schedule: Schedule) -> bool:
     """Whether some lane that ran has done enough since its last evaluation, or is at its end."""
-    watched = [
-        book
-        for book, was_active in zip(progress.books, active, strict=True)
-        if was_active and book.stopped in (None, "converged")
-    ]
     return any(
         _counted(book, schedule) - book.evaluated_at >= schedule.evaluate_every
         or budget_used(book, schedule)
-        for book in watched
+        for book in _kept(progress.books, active)
+        if book is not None and book.stopped in (None, "converged")
     )
 
 
@@ -171,14 +174,6 @@ def after_evaluation(
         memory = stage.converge_evaluation(book.convergence, score, book.steps)
         books[lane] = _converged(book, memory, stage.schedule)
     return progress._replace(books=tuple(books)), improved
-
-
-def apply_budget(progress: Progress, schedule: Schedule) -> Progress:
-    """Lanes whose budget is used up are stopped."""
-    used = {
-        lane: "budget" for lane, book in enumerate(progress.books) if budget_used(book, schedule)
-    }
-    return _stop(progress, used)
 
 
 def budget_used(book: Book, schedule: Schedule) -> bool:
@@ -205,10 +200,6 @@ def _first_evaluation(
     return _stop(progress, observer.record(report))
 
 
-def _updates_done(progress: Progress) -> int:
-    return max(book.updates for book in progress.books if book.stopped is None)
-
-
 def _counted(book: Book, schedule: Schedule) -> int:
     return book.episodes if schedule.evaluate_by == "episodes" else book.steps
 
@@ -227,17 +218,6 @@ def _stop(progress: Progress, reasons: Mapping[int, str]) -> Progress:
     return progress._replace(books=books)
 
 
-def _kept(values: list[Any], active: np.ndarray) -> list[Any]:
-    return [value if was else None for value, was in zip(values, active, strict=True)]
-
-
-def _timed(
-    rows: list[Row | None], training: float, evaluating: float, steps: int
-) -> list[Row | None]:
-    """The rows with the chunk's time split, the same for every lane that ran in it."""
-    times = {
-        "time/train": training,
-        "time/evaluate": evaluating,
-        "time/steps_per_second": steps / max(training, 1e-9),
-    }
-    return [None if row is None else row | times for row in rows]
+def _kept(values: Sequence[T], active: np.ndarray) -> list[T | None]:
+    """The values of the lanes that are active, None for the others."""
+    return [value if is_active else None for value, is_active in zip(values, active, strict=True)]

@@ -34,9 +34,8 @@ class Program(NamedTuple):
 
     init: Callable[[list[int]], TrainState]  # trial seeds → states
     place: Callable[[TrainState], TrainState]  # restored states, laid out on the devices
-    prepare: Callable[
-        [TrainState, int], TrainState
-    ]  # states, episodes of an evaluation; compiles ahead
+    # states, episodes of an evaluation; compiles ahead
+    prepare: Callable[[TrainState, int], TrainState]
     # states, active (trials,), updates → states, sums of metrics per trial; the old states are given up.
     # A trial whose loss or gradient stopped being finite comes back as it went in.
     chunk: Callable[[TrainState, np.ndarray, int], tuple[TrainState, dict[str, np.ndarray]]]
@@ -44,10 +43,11 @@ class Program(NamedTuple):
     # The same for the closing evaluation: where data is divided, on the part kept for the end.
     examine: Callable[[PyTree, Policy, int], Evaluation]
     record: Callable[[PyTree], Recording]  # one learner, without the trial axis
-    reseed: Callable[[TrainState], TrainState]  # at checkpoints: what cannot be saved starts afresh
-    exact_anywhere: bool  # False: exact resume only from states that `reseed` has just returned
     steps_per_update: int
-    close: Callable[[], None]
+    # At checkpoints: what cannot be saved starts afresh.
+    reseed: Callable[[TrainState], TrainState] = lambda states: states
+    exact_anywhere: bool = True  # False: exact resume only from states just returned by `reseed`
+    close: Callable[[], None] = lambda: None
     # states → seconds per update by part; None: every chunk says so itself, as time/env and the like.
     profile: Callable[[TrainState], dict[str, float]] | None = None
     # Sentences for the user that came up since the last call.

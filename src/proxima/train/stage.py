@@ -45,9 +45,7 @@ class Schedule(NamedTuple):
     save_every: int = 10  # chunks
     stop_when_converged: bool = True
     stop_on_alarm: bool = False
-    closing: Literal["last", "best"] = (
-        "last"  # the checkpoint that is judged when the stage is over
-    )
+    closing: Literal["last", "best"] = "last"  # which checkpoint is judged when the stage is over
 
 
 class Stage(NamedTuple):
@@ -66,19 +64,14 @@ class Stage(NamedTuple):
     evaluate: Callable[[PyTree], list[Score]]  # on what nothing is trained on; changes nothing
     figures: Mapping[str, str]  # metrics that a person wants to see while it runs, and their names
     prepare: Callable[[PyTree], PyTree] = lambda states: states  # compiles ahead
-    reseed: Callable[[PyTree], PyTree] = lambda states: (
-        states
-    )  # at saves: what cannot be saved restarts
-    exact_anywhere: bool = (
-        True  # False: exact resume only from states that `reseed` has just returned
-    )
+    # at saves: what cannot be saved restarts
+    reseed: Callable[[PyTree], PyTree] = lambda states: states
+    exact_anywhere: bool = True  # False: exact resume only from states just returned by `reseed`
     layout: Mapping[str, int] = {}  # how lanes lie on devices; another one may change the last bits
     # The memory of convergence after a chunk's metrics, and after an evaluation; with the step of each.
-    converge_training: Callable[[Convergence, Row, int], Convergence] = lambda memory, row, step: (
+    converge_training: Callable[[Convergence, Row, int], Convergence] = lambda memory, *_: memory
+    converge_evaluation: Callable[[Convergence, Score, int], Convergence] = lambda memory, *_: (
         memory
-    )
-    converge_evaluation: Callable[[Convergence, Score, int], Convergence] = (
-        lambda memory, score, step: memory
     )
     # The evaluations of a lane so far → the alarms that began to sound at the last one.
     alarms: Callable[[Sequence[Row]], Sequence[Alarm]] = lambda history: ()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tiny import tiny
 
-from proxima.core.types import Env, TrainState
+from proxima.core.types import Env, PerEnv, TrainState
 from proxima.domains.control.domain import build
 from proxima.domains.control.gymnax import make
 from proxima.train.compiled import profile
@@ -101,10 +101,9 @@ def test_the_replayed_environments_take_the_way_of_the_rollout(tmp_path):
     _, use = split_streams(state.key)
     expected = collector(agent, state.learner, state.actors, use)[1]
     assert np.array_equal(rollout.action[0], expected.action)
-    blind = states._replace(learner=None)
-    obs, reward, terminated, truncated = profile._env_steps(
-        layout, collector, blind, rollout.action, once
-    )
-    assert np.allclose(obs, rollout.next_obs, atol=1e-6)
-    assert np.array_equal(reward, rollout.reward) and np.array_equal(terminated, rollout.terminated)
-    assert np.array_equal(truncated, rollout.truncated) and terminated.sum() > 0
+    actions = states._replace(learner=PerEnv(profile.swapped(rollout.action, 1)))
+    replayed = profile._rollouts(layout, profile.Replaying(), collector, actions, once)
+    assert np.allclose(replayed.next_obs, rollout.next_obs, atol=1e-6)
+    for name in ("action", "reward", "terminated", "truncated"):
+        assert np.array_equal(getattr(replayed, name), getattr(rollout, name)), name
+    assert replayed.terminated.sum() > 0

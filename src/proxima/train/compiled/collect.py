@@ -27,9 +27,7 @@ class Collector(eqx.Module):
     env: Env
     num_envs: int = eqx.field(static=True)
     steps: int = eqx.field(static=True)
-    axis: str | None = eqx.field(
-        static=True, default=None
-    )  # mesh axis the environments are spread over
+    axis: str | None = eqx.field(static=True, default=None)  # mesh axis of the environments
 
     def init(self, reset_keys: Array) -> Actors:
         """Freshly reset environments, one per key."""
@@ -54,24 +52,15 @@ class Collector(eqx.Module):
             act_key = jax.random.fold_in(act_key, jax.lax.axis_index(self.axis))
         noise = agent.noise(learner, act_key, (self.steps, key.env.shape[0]))
 
-        def step(carry, row):
+        def step(carry: PyTree, row: PyTree) -> tuple[PyTree, Transition]:
             env_state, obs = carry
             noise, step_key, reset = row
             action, aux = agent.explore(learner, View(obs, env_state), noise)
             env_state, result = jax.vmap(self.env.step)(env_state, action, step_key)
             ended = result.terminated | result.truncated
-            carry = select(ended, reset, (env_state, result.obs))
-            transition = Transition(
-                obs,
-                action,
-                result.reward,
-                result.obs,
-                result.terminated,
-                result.truncated,
-                jnp.ones_like(ended),
-                aux,
-            )
-            return carry, transition
+            seen = (obs, action, result.reward, result.obs, result.terminated, result.truncated)
+            transition = Transition(*seen, mask=jnp.ones_like(ended), aux=aux)
+            return select(ended, reset, (env_state, result.obs)), transition
 
         rows = (noise, step_keys, resets)
         (env_state, obs), rollout = jax.lax.scan(step, (actors.env_state, actors.obs), rows)

@@ -10,6 +10,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import PartitionSpec as P
 
+from proxima.core.algorithm import Acting
 from proxima.core.seeds import evaluation_keys, first_keys
 from proxima.core.spaces import Box, Space, action_mask
 from proxima.core.types import Agent, Env, PyTree, TrainState, View
@@ -18,17 +19,18 @@ from proxima.train.compiled.chunk import (
     Layout,
     chunk,
     learner_specs,
-    make_mesh,
+    on_devices,
     over_trials,
     place,
 )
 from proxima.train.compiled.collect import Collector
-from proxima.train.compiled.profile import Acting, profiler
+from proxima.train.compiled.profile import profiler
 from proxima.train.program import Evaluation, Policy, Program, Recording
 
 RECORDED_STEPS = 2_000
 
-Choose = Callable[[View], Array]  # a rule: a batch of views → actions
+Choose = Callable[[View], PyTree]  # a rule: a batch of views → actions
+Measured = tuple[Array, Array]  # returns and lengths of episodes
 
 
 def compiled_program(
@@ -49,10 +51,11 @@ def compiled_program(
         # Made on one device and then laid out: made in place, it would need the devices to talk.
         return place(_init(agent, collector, np.asarray(seeds, np.uint32)), layout)
 
-    def run(states: TrainState, active: np.ndarray, updates: int):
-        states, sums = chunk(
-            layout, agent, collector, states, jnp.asarray(active), jnp.int32(updates)
-        )
+    def run(
+        states: TrainState, active: np.ndarray, updates: int
+    ) -> tuple[TrainState, dict[str, np.ndarray]]:
+        amount = jnp.asarray(active), jnp.int32(updates)
+        states, sums = chunk(layout, agent, collector, states, *amount)
         return states, jax.device_get(sums)
 
     def prepare(states: TrainState, episodes: int) -> TrainState:
@@ -79,10 +82,7 @@ def compiled_program(
         evaluate=evaluate,
         examine=partial(evaluate_on, closing_env),
         record=recorder(agent, closing_env, experiment_seed, RECORDED_STEPS),
-        reseed=lambda states: states,
-        exact_anywhere=True,
         steps_per_update=collector.num_envs * collector.steps,
-        close=lambda: None,
         profile=profiler(agent, collector, layout, acting),
     )
 
@@ -94,12 +94,8 @@ def recorder(
 
     def record(learner: PyTree) -> Recording:
         key = evaluation_keys(jnp.uint32(experiment_seed), 1)[0]
-        rows = jax.device_get(_record(agent, env, agent.policy(learner), key, steps))
-        obs, actions, rewards, alive = rows
-        length = int(alive.sum())
-        return Recording(
-            jax.tree.map(lambda rows: rows[:length], obs), actions[:length], rewards[:length]
-        )
+        *rows, alive = jax.device_get(_record(agent, env, agent.policy(learner), key, steps))
+        return Recording(*jax.tree.map(lambda row: row[: int(alive.sum())], rows))
 
     return record
 
@@ -118,22 +114,18 @@ def _init(agent: Agent, collector: Collector, seeds: Array) -> TrainState:
 @partial(jax.jit, static_argnames=("layout", "policy"))
 def _evaluate(
     layout: Layout, agent: Agent, env: Env, learners: PyTree, keys: Array, policy: Policy
-) -> tuple[Array, Array]:
+) -> Measured:
     """Returns and lengths, (trials, episodes), each device measuring its own trials."""
 
-    def on_one_device(agent, env, learners, keys):
-        def one(learner: PyTree) -> tuple[Array, Array]:
+    def on_one_device(agent: Agent, env: Env, learners: PyTree, keys: Array) -> Measured:
+        def one(learner: PyTree) -> Measured:
             return _episodes(partial(_act, agent, env.action_space, learner, policy), env, keys)
 
-        return over_trials(one, learners)
+        measured: Measured = over_trials(one, learners)
+        return measured
 
-    return jax.shard_map(
-        on_one_device,
-        mesh=make_mesh(layout),
-        in_specs=(P(), P(), learner_specs(learners), P()),
-        out_specs=P(TRIAL),
-        check_vma=False,
-    )(agent, env, learners, keys)
+    in_specs = (P(), P(), learner_specs(learners), P())
+    return on_devices(layout, on_one_device, in_specs, P(TRIAL))(agent, env, learners, keys)
 
 
 def play(choose: Choose, env: Env, experiment_seed: int, episodes: int) -> Evaluation:
@@ -143,18 +135,18 @@ def play(choose: Choose, env: Env, experiment_seed: int, episodes: int) -> Evalu
 
 
 @partial(jax.jit, static_argnames="choose")
-def _play(choose: Choose, env: Env, keys: Array) -> tuple[Array, Array]:
+def _play(choose: Choose, env: Env, keys: Array) -> Measured:
     return _episodes(lambda view, _: choose(view), env, keys)
 
 
-def _episodes(act: Callable[[View, Array], Array], env: Env, keys: Array) -> tuple[Array, Array]:
+def _episodes(act: Callable[[View, Array], PyTree], env: Env, keys: Array) -> Measured:
     """Returns and lengths: each key is one episode, so that short ones count no more than long ones."""
     reset_keys, step_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
     env_state, obs = jax.vmap(env.reset)(reset_keys)
     zeros = jnp.zeros(len(keys))
     start = (jnp.int32(0), env_state, obs, zeros, zeros, jnp.ones(len(keys), bool))
 
-    def step(carry):
+    def step(carry: PyTree) -> PyTree:
         time, env_state, obs, returns, lengths, alive = carry
         now = jax.vmap(jax.random.fold_in, (0, None))(step_keys, time)
         act_keys, env_keys = jax.vmap(jax.random.split, out_axes=1)(now)
@@ -168,7 +160,9 @@ def _episodes(act: Callable[[View, Array], Array], env: Env, keys: Array) -> tup
     return returns, lengths
 
 
-def _act(agent: Agent, space: Space, learner: PyTree, policy: Policy, view: View, keys: Array):
+def _act(
+    agent: Agent, space: Space, learner: PyTree, policy: Policy, view: View, keys: Array
+) -> PyTree:
     if policy == "greedy":
         return agent.exploit(learner, view)
     if policy == "random":
@@ -191,10 +185,11 @@ def random_action(space: Space, key: Array, mask: Array | None = None) -> Array:
 
 
 @partial(jax.jit, static_argnames="steps")
-def _record(agent: Agent, env: Env, learner: PyTree, key: Array, steps: int):
+def _record(agent: Agent, env: Env, learner: PyTree, key: Array, steps: int) -> PyTree:
+    """Observations, actions and rewards of one episode, and whether it still went on, (steps, ...)."""
     reset_key, step_key = jax.random.split(key)
 
-    def step(carry, key):
+    def step(carry: PyTree, key: Array) -> tuple[PyTree, PyTree]:
         env_state, obs, alive = carry
         view = jax.tree.map(lambda leaf: leaf[None], View(obs, env_state))
         action = jax.tree.map(lambda leaf: leaf[0], agent.exploit(learner, view))

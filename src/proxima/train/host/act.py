@@ -10,6 +10,7 @@ from functools import partial
 import jax
 from jax import Array
 
+from proxima.core.trees import merge_leading
 from proxima.core.types import Agent, PyTree, View
 from proxima.train.compiled.chunk import over_trials
 
@@ -18,41 +19,33 @@ Act = Callable[[PyTree, PyTree], PyTree]  # a pool's observations, noise → wha
 
 def explorer(agent: Agent, policies: PyTree) -> Act:
     """The function that gives exploring actions, and what the algorithm wants back of them."""
-    return _acting(_explore, agent, policies)
+    leaves, structure = jax.tree.flatten((agent, policies))
+    return partial(_compiled(structure, greedy=False), leaves)
 
 
 def exploiter(agent: Agent, policies: PyTree) -> Act:
     """The function that gives greedy actions; it needs no noise."""
-    return _acting(_exploit, agent, policies)
-
-
-def _explore(agent: Agent, policy: PyTree, obs: PyTree, noise: PyTree) -> PyTree:
-    return agent.explore(policy, View(obs), noise)
-
-
-def _exploit(agent: Agent, policy: PyTree, obs: PyTree, noise: PyTree) -> PyTree:
-    return agent.exploit(policy, View(obs))
-
-
-def _acting(choose: Callable, agent: Agent, policies: PyTree) -> Act:
-    """The compiled function with the agent and the policies of its learners filled in."""
     leaves, structure = jax.tree.flatten((agent, policies))
-    return partial(_compiled(choose, structure), leaves)
+    return partial(_compiled(structure, greedy=True), leaves)
 
 
 @functools.cache
-def _compiled(choose: Callable, structure) -> Callable:
-    """The compiled function (leaves of agent and policy, obs, noise) → what `choose` gives.
+def _compiled(structure: jax.tree_util.PyTreeDef, greedy: bool) -> Callable[..., PyTree]:
+    """The compiled function (leaves of agent and policies, obs, noise) → what is chosen."""
 
-    It takes leaves because flattening modules in Python at every step costs more than the nets do.
-    """
-
+    # Leaves, because flattening modules in Python at every step costs more than the nets do.
     @jax.jit
     def act(leaves: list[Array], obs: PyTree, noise: PyTree) -> PyTree:
         agent, policies = jax.tree.unflatten(structure, leaves)
-        trials = jax.tree.leaves(policies)[0].shape[0]
+
+        def choose(trial: tuple[PyTree, PyTree, PyTree]) -> PyTree:
+            policy, obs, noise = trial
+            if greedy:
+                return agent.exploit(policy, View(obs))
+            return agent.explore(policy, View(obs), noise)
+
+        trials = len(jax.tree.leaves(policies)[0])
         by_trial = jax.tree.map(lambda rows: rows.reshape(trials, -1, *rows.shape[1:]), obs)
-        chosen = over_trials(lambda row: choose(agent, *row), (policies, by_trial, noise))
-        return jax.tree.map(lambda rows: rows.reshape(-1, *rows.shape[2:]), chosen)
+        return merge_leading(over_trials(choose, (policies, by_trial, noise)))
 
     return act

@@ -33,12 +33,9 @@ class HostCollector:
         self._steps = steps
         self._share = pools[0].num_envs // trials  # environments of a trial in a group
         self._obs: list[PyTree] = []  # by group
-        self._chosen = _Stores(self._shape)  # obs, action, aux: known before the step
-        self._given = _Stores(self._shape)  # what the environments answer
-
-    @property
-    def _shape(self) -> tuple[int, int, int, int]:
-        return self._steps, self._trials, len(self._pools), self._share
+        shape = steps, trials, len(pools), self._share
+        self._chosen = _Stores(shape)  # obs, action, aux: known before the step
+        self._given = _Stores(shape)  # what the environments answer
 
     def reset(self, seeds: np.ndarray) -> None:
         """Starts every environment afresh; seeds are (trials, B)."""
@@ -48,10 +45,7 @@ class HostCollector:
         ]
 
     def collect(self, explore: Act, noise: PyTree) -> tuple[Transition, float]:
-        """A rollout (T, trials × B, ...), and the seconds spent on the environments.
-
-        Its arrays are the collector's own: the next rollout is written over it.
-        """
+        """A rollout (T, trials × B, ...), overwritten by the next, and the seconds the environments took."""
         spent = 0.0
         noises = [self._noise_of(group, noise) for group in range(len(self._pools))]
         for t in range(self._steps):
@@ -59,10 +53,8 @@ class HostCollector:
                 if t > 0:
                     spent += self._receive(group, t - 1)
                 obs = self._obs[group]
-                chosen = explore(obs, next(noises[group]))
-                action, aux = jax.tree.map(
-                    np.asarray, chosen
-                )  # device_get costs more than the nets
+                # device_get costs more than the nets
+                action, aux = jax.tree.map(np.asarray, explore(obs, next(noises[group])))
                 start = time.perf_counter()
                 pool.send(action)
                 spent += time.perf_counter() - start
@@ -75,8 +67,7 @@ class HostCollector:
         """A rollout of nothing in particular, shaped like any other, to compile with."""
         rows = self._trials * self._share
         obs = zeros(self.observation_space, (rows,))
-        chosen = explore(obs, next(self._noise_of(0, noise)))
-        action, aux = jax.tree.map(np.asarray, chosen)
+        action, aux = jax.tree.map(np.asarray, explore(obs, next(self._noise_of(0, noise))))
         number, flag = np.zeros(rows, np.float32), np.zeros(rows, bool)
         self._chosen.write(0, 0, (obs, action, aux))
         self._given.write(0, 0, (number, flag, flag, obs, flag))

@@ -5,6 +5,7 @@ per round:  reset, as many environments per trial as play side by side
             until the first episode of every environment has ended
 """
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,14 +19,7 @@ from jax import Array
 
 from proxima.core.errors import ProximaError
 from proxima.core.seeds import EVALUATION, evaluation_keys, host_seed
-from proxima.core.spaces import (
-    ACTION_MASK,
-    Fields,
-    ObservationSpace,
-    Space,
-    action_mask,
-    zeros,
-)
+from proxima.core.spaces import ObservationSpace, Space, action_mask, zeros
 from proxima.core.types import Agent, HostEnv, PyTree
 from proxima.train.compiled.program import random_action
 from proxima.train.host.act import Act, exploiter, explorer
@@ -66,11 +60,10 @@ class Evaluator:
         keys = evaluation_keys(jnp.uint32(self._seed), -(-episodes // width) * width)
         rounds = []
         for first in range(0, episodes, width):
-            numbers = range(first, first + width)
-            seeds = [self._episode_seed(number) for number in numbers]
-            wanted = np.tile(np.asarray(numbers) < episodes, trials)
+            numbers = np.arange(first, first + width)
             noise = partial(_noise, self._agent, pool, keys[first : first + width], policy, trials)
-            played = _play_whole(pool, act, noise, seeds * trials, wanted)
+            seeds = [self._episode_seed(number) for number in numbers.tolist()] * trials
+            played = _play(pool, act, noise, seeds, np.tile(numbers < episodes, trials))
             rounds.append([rows.reshape(trials, width) for rows in played])
         columns = (np.hstack(rows)[:, :episodes] for rows in zip(*rounds, strict=True))
         shape = (_count(learners), episodes)
@@ -78,13 +71,10 @@ class Evaluator:
 
     def record(self, learner: PyTree) -> Recording:
         """The first evaluation episode, played greedily, with pictures where there are any."""
-        pool = self._make_pool(1, True)
         alone = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], learner)
-        try:
-            act = exploiter(self._agent, self._agent.policy(alone))
+        act = exploiter(self._agent, self._agent.policy(alone))
+        with contextlib.closing(self._make_pool(1, True)) as pool:
             return _record(pool, act, self._episode_seed(0))
-        finally:
-            pool.close()
 
     def close(self) -> None:
         """Frees the pools."""
@@ -102,7 +92,7 @@ class Evaluator:
 
 def _count(learners: PyTree) -> int:
     """The trials that the learners are of."""
-    return jax.tree.leaves(learners)[0].shape[0]
+    return len(jax.tree.leaves(learners)[0])
 
 
 def _even(episodes: int, width: int) -> int:
@@ -121,7 +111,7 @@ def _policy(agent: Agent, learners: PyTree, policy: Policy) -> Act:
     return lambda obs, noise: explore(obs, noise)[0]
 
 
-def _take_drawn(obs: PyTree, drawn: np.ndarray) -> np.ndarray:
+def _take_drawn(obs: PyTree, drawn: np.ndarray) -> PyTree:
     """The random actions of the one trial that plays: as drawn, or of the valid ones the likeliest."""
     mask = action_mask(obs)
     return drawn[0] if mask is None else np.argmax(np.where(mask, drawn[0], -1.0), axis=-1)
@@ -130,23 +120,18 @@ def _take_drawn(obs: PyTree, drawn: np.ndarray) -> np.ndarray:
 def _noise(
     agent: Agent, pool: HostEnv, keys: Array, policy: Policy, trials: int
 ) -> Iterator[PyTree]:
-    """The randomness of one step after the other, the same for all trials, (trials, episodes, ...).
-
-    It depends on the episode and the step alone.
-    """
+    """The randomness of step after step, by episode and step alone, (trials, episodes, ...)."""
     if policy == "greedy":
         yield from itertools.repeat(None)
-    space, observed = pool.action_space, pool.observation_space
-    masks = observed.get(ACTION_MASK) if isinstance(observed, Fields) else None
-    shape = None if masks is None else masks.shape
+    mask = action_mask(zeros(pool.observation_space))
+    shape = None if mask is None else mask.shape
 
     def for_all(leaf: np.ndarray) -> np.ndarray:
         return np.broadcast_to(leaf[:, None], (len(leaf), trials, *leaf.shape[1:]))
 
     for block in itertools.count():
-        rows = jax.tree.map(
-            for_all, jax.device_get(_draw(agent, space, shape, keys, block, policy))
-        )
+        drawn = jax.device_get(_draw(agent, pool.action_space, shape, keys, block, policy))
+        rows = jax.tree.map(for_all, drawn)
         for t in range(NOISE_ROWS):
             yield jax.tree.map(itemgetter(t), rows)
 
@@ -176,16 +161,19 @@ def _draw(
     return jax.vmap(one, out_axes=1)(keys)
 
 
-def _play_whole(
+def _play(
     pool: HostEnv,
     act: Act,
     noise: Callable[[], Iterator[PyTree]],
     seeds: list[int],
     alive: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A round played anew where an episode was lost with its process: seeded, it is the same one."""
+    """Return and length of the first episode of every environment that is `alive`, (N,).
+
+    A round is played anew where an episode was lost with its process: seeded, it is the same one.
+    """
     for _ in range(TRIES):
-        played = _play(pool, act, noise(), seeds, alive)
+        played = _play_once(pool, act, noise(), seeds, alive)
         if played is not None:
             return played
     raise ProximaError(
@@ -194,15 +182,12 @@ def _play_whole(
     )
 
 
-def _play(
+def _play_once(
     pool: HostEnv, act: Act, noise: Iterator[PyTree], seeds: list[int], alive: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return and length of the first episode of every environment that is `alive`, (N,).
-
-    None if one of these episodes was lost.
-    """
+    """The same of one attempt, None if an episode was lost."""
     obs = pool.reset(seeds)
-    returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds))
+    returns, lengths = np.zeros((2, len(seeds)))
     for row in itertools.islice(noise, EVALUATION_STEPS):
         step = pool.step(np.asarray(act(obs, row)))
         if (alive & ~step.mask).any():  # a next-step autoreset's fake rows come after an ending

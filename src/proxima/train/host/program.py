@@ -1,11 +1,11 @@
 """A Program over host environments: the same agents, with the environments stepped in Python.
 
     per update:  the noise of a whole rollout, one compiled call
-                 the rollout: `host_collect.py`
+                 the rollout: `collect.py`
                  learn, one compiled call over all trials
 
 The state of host environments cannot be saved, so the training loop re-seeds them at checkpoints:
-whether a run goes on or is restored there, it sees the same episodes. `host_evaluate.py` evaluates and
+whether a run goes on or is restored there, it sees the same episodes. `evaluate.py` evaluates and
 records, in pools of its own.
 """
 
@@ -22,12 +22,14 @@ from jax import Array
 from proxima.core.seeds import FIRST_RESET, first_keys, host_seed
 from proxima.core.trees import select
 from proxima.core.types import Agent, HostEnv, PyTree, Streams, TrainState, Transition
-from proxima.train.compiled.chunk import all_finite, over_trials, split_streams
+from proxima.train.compiled.chunk import all_finite, copied, over_trials, split_streams
 from proxima.train.compiled.collect import finished_episodes
 from proxima.train.host.act import explorer
 from proxima.train.host.collect import HostCollector
 from proxima.train.host.evaluate import Evaluator, MakePool
 from proxima.train.program import Program
+
+SUMS = ("episode_return", "episode_length")  # of the open episodes
 
 
 class HostActors(NamedTuple):
@@ -57,12 +59,12 @@ def host_program(
     evaluator = Evaluator(agent, pools.evaluate, pools.evaluation_width, experiment_seed)
 
     def init(seeds: list[int]) -> TrainState:
-        return _init(agent, jnp.asarray(seeds, jnp.uint32), num_envs)
+        states: TrainState = _init(agent, jnp.asarray(seeds, jnp.uint32), num_envs)
+        return states
 
     def prepare(states: TrainState, episodes: int) -> TrainState:
-        learners = jax.tree.map(jnp.copy, states.learner)  # the update gives its own up
-        states = training.prepare(states)
-        evaluator.prepare(learners, episodes, collector.observation_space)
+        training.prepare(states)
+        evaluator.prepare(states.learner, episodes, collector.observation_space)
         return states
 
     def close() -> None:
@@ -101,9 +103,9 @@ class Training:
         """The states after some updates, and the sums of their metrics per trial."""
         active = np.asarray(active, bool)
         self._follow(jax.device_get(states.actors), active)
-        before = _copy(states)
+        before = copied(states)
         learner, actors, key = states
-        policy = _copy(self._agent.policy(learner))
+        policy = copied(self._agent.policy(learner))
         going: Array = jnp.asarray(active)
         metrics, seconds = [], np.zeros(3)
         for _ in range(updates):
@@ -126,31 +128,25 @@ class Training:
         if not going.all():
             states = _select(going, states, before)
         totals = {name: np.sum([row[name] for row in rows], axis=0) for name in rows[0]}
-        names = ("time/env", "time/act", "time/learn")
-        times = {
-            name: np.full(len(active), spent) for name, spent in zip(names, seconds, strict=True)
-        }
-        return states, totals | times
+        times = zip(("time/env", "time/act", "time/learn"), seconds, strict=True)
+        return states, totals | {name: np.full(len(active), spent) for name, spent in times}
 
-    def prepare(self, states: TrainState) -> TrainState:
-        """The states as they were, everything compiled that a chunk needs."""
+    def prepare(self, states: TrainState) -> None:
+        """Compiles everything that a chunk needs; the states stay as they are."""
         none = np.zeros(len(states.actors.steps), bool)
         _, shuffle, noise = _begin(self._agent, states.learner, states.key, none, self._shape)
-        learner = _copy(states.learner)  # the update gives its own up
+        learner = copied(states.learner)  # the update gives its own up
         policy = self._agent.policy(states.learner)
         rollout = self._collector.example(explorer(self._agent, policy), jax.device_get(noise))
-        active = jnp.asarray(none)
-        _update(self._agent, learner, policy, states.actors, rollout, shuffle, active)
-        return states
+        _update(self._agent, learner, policy, states.actors, rollout, shuffle, jnp.asarray(none))
 
     def _follow(self, actors: HostActors, active: np.ndarray) -> None:
         """Resets every environment, unless the pool stands where the active trials left it."""
-        same = (
+        if (
             self._generation is not None
             and np.array_equal(actors.generation[active], self._generation[active])
             and np.all(actors.steps[active] == self._steps)
-        )
-        if same:
+        ):
             return
         self._generation = np.asarray(actors.generation)
         self._steps = 0
@@ -180,15 +176,8 @@ def _init(agent: Agent, seeds: Array, num_envs: int) -> TrainState:
 def _reseed(states: TrainState) -> TrainState:
     """The same states with new episodes to come; what the open ones had gathered is dropped."""
     actors = states.actors
-    return states._replace(
-        actors=HostActors(
-            trial_seed=actors.trial_seed,
-            generation=actors.generation + 1,
-            steps=jnp.zeros_like(actors.steps),
-            episode_return=jnp.zeros_like(actors.episode_return),
-            episode_length=jnp.zeros_like(actors.episode_length),
-        )
-    )
+    zeros = {name: jnp.zeros_like(getattr(actors, name)) for name in ("steps", *SUMS)}
+    return states._replace(actors=actors._replace(generation=actors.generation + 1, **zeros))
 
 
 @partial(jax.jit, static_argnames="shape")
@@ -208,11 +197,6 @@ def _begin(
         shuffle,
         jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), noise),
     )
-
-
-@jax.jit
-def _copy(tree: PyTree) -> PyTree:
-    return jax.tree.map(jnp.copy, tree)
 
 
 _select = jax.jit(select)
@@ -235,7 +219,7 @@ def _update(
     """
     steps = rollout.reward.shape[0]
 
-    def one(trial):
+    def one(trial: tuple[PyTree, HostActors, Transition, Array]) -> tuple[PyTree, PyTree]:
         learner, actors, rollout, key = trial
         rollout, actors = _cut_at_losses(rollout, actors)
         learner, metrics = agent.update(learner, rollout, key)
@@ -256,15 +240,10 @@ def _update(
 
 
 def _cut_at_losses(rollout: Transition, actors: HostActors) -> tuple[Transition, HostActors]:
-    """The rollout with episodes truncated at the last step before the row they were lost in.
-
-    What an open episode had gathered is dropped where the first row is such a one.
-    """
+    """The rollout with episodes truncated at the last step before the row they were lost in."""
     lost = rollout.truncated & ~rollout.mask
     before = jnp.concatenate([lost[1:], jnp.zeros_like(lost[:1])]) & rollout.mask
-    kept = ~lost[0]
-    return rollout._replace(
-        truncated=rollout.truncated | (before & ~rollout.terminated)
-    ), actors._replace(
-        episode_return=actors.episode_return * kept, episode_length=actors.episode_length * kept
-    )
+    # Where the first row is such a one, what the open episode had gathered is dropped.
+    sums = {name: getattr(actors, name) * ~lost[0] for name in SUMS}
+    truncated = rollout.truncated | (before & ~rollout.terminated)
+    return rollout._replace(truncated=truncated), actors._replace(**sums)
