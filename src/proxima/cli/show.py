@@ -25,7 +25,7 @@ def scenarios(
     from proxima.scenario import dump, load
 
     if name is None:
-        show_table(_scenario_table())
+        _list_scenarios()
         say("Run one:  proxima experiment --scenario NAME     See one:  proxima scenarios NAME")
         return
     scenario = load(name)
@@ -33,19 +33,17 @@ def scenarios(
     say(dump(scenario).removesuffix("\n"))
 
 
-def _scenario_table() -> Any:
-    from rich.table import Table
-
+def _list_scenarios() -> None:
+    """Two lines for each: what trains on what and for how long, and what it is."""
     from proxima.build import domain_of
     from proxima.scenario import load, shipped
 
-    table = Table()
-    for column in ("scenario", "algorithm", "environment", "steps", "target", "what it is"):
-        table.add_column(column, no_wrap=column == "scenario")  # a name is there to be copied
     for name in shipped():
         scenario = load(name)
-        table.add_row(name, *domain_of(scenario).overview(scenario), scenario.description)
-    return table
+        algorithm, environment, budget, target = domain_of(scenario).overview(scenario)
+        aim = "" if target == "–" else f", target {target}"
+        say(f"{name}  ({algorithm} · {environment} · {budget}{aim})")
+        say(f"    {scenario.description}", style="dim")
 
 
 def compare(

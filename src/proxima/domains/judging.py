@@ -212,7 +212,7 @@ def overview(scenario: Any) -> Overview:
     return Overview(
         scenario.algorithm.name,
         f"{scenario.env.name} ({scenario.env.backend})",
-        f"{steps:,}" if steps else "–",
+        f"{steps:,} steps" if steps else "no limit of steps",
         f"{target:g}" if target is not None else "–",
     )
 
