@@ -38,12 +38,3 @@ class LanguageScenario(Scenario):
     """What PPO rewards."""
     evaluation: LanguageEvaluationConfig = field(default_factory=LanguageEvaluationConfig)
     """How the policy is measured."""
-
-
-STAGES = ("sft", "reward_model", "ppo")
-
-
-def stages_of(scenario: LanguageScenario) -> list[str]:
-    """The stages of a scenario, in their order."""
-    there = (scenario.sft, scenario.reward_model, scenario.ppo)
-    return [name for name, config in zip(STAGES, there, strict=True) if config is not None]

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from proxima.core.errors import ProximaError
 from proxima.domains.language.scenario import LanguageScenario
+from proxima.domains.language.stages import SFT, stages_of
 from proxima.run.files import RunFiles, find_run
 from proxima.run.read import load_scenario
 
 if TYPE_CHECKING:  # loading a model is what takes long; finding it should not
     from proxima.domains.language.tokenizer import Tokenizer
 
-MODEL, REFERENCE, ADAPTER = "model", "reference", "adapter"
+ADAPTER = "adapter"  # the folder of a trial that `ppo.export_policy` writes beside the model
 NEW_TOKENS = 100  # of a folder that says nothing about it
 TRIAL = re.compile(r"trial_(\d+)")
 
@@ -208,27 +209,29 @@ def _trial(reference: str, files: RunFiles, trial: int | None) -> int:
 
 
 def _last(home: Path, scenario: LanguageScenario, files: RunFiles) -> Path:
-    """What the run's last stage left: the policy, or without PPO the fine-tuned model."""
-    folder = home / (MODEL if scenario.ppo is not None or (home / MODEL).is_dir() else REFERENCE)
+    """What the last stage with a model to talk to left."""
+    stages = [stage for stage in stages_of(scenario) if stage.model]
+    if not stages:
+        raise ProximaError(f"{home}: its scenario has no stage that trains a model to talk to")
+    folder = home / stages[-1].model
     if not (folder / "config.json").is_file():
-        stage = "ppo" if scenario.ppo is not None else "sft"
-        if scenario.ppo is None and scenario.sft is None:
-            raise ProximaError(f"{home}: its scenario has no stage that trains a model to talk to")
         raise ProximaError(
-            f"{home}: there is no model yet, because its stage {stage} has not finished; wait for it, or "
-            f"go on with it:  proxima resume {files.run_id}"
+            f"{home}: there is no model yet, because its stage {stages[-1].name} has not finished; wait "
+            f"for it, or go on with it:  proxima resume {files.run_id}"
         )
     return folder
 
 
 def _first(home: Path, scenario: LanguageScenario) -> Path:
-    if (home / REFERENCE / "config.json").is_file():
-        return home / REFERENCE
+    """What the policy was before PPO."""
+    folder = home / SFT.model
+    if (folder / "config.json").is_file():
+        return folder
     if scenario.model.path is not None and scenario.sft is None:
         from proxima.domains.language.hub import locate
 
         return locate(scenario.model.path)
-    raise ProximaError(f"{home / REFERENCE}: the model from before PPO is not there")
+    raise ProximaError(f"{folder}: the model from before PPO is not there")
 
 
 def _manner(scenario: LanguageScenario) -> Manner:

@@ -19,15 +19,9 @@ from proxima.domains.language.buffer import ExperienceBuffer
 from proxima.domains.language.config import LanguagePPOConfig
 from proxima.domains.language.evaluate import Evaluator
 from proxima.domains.language.generate import Generator
+from proxima.domains.language.learn import ModelTrainer, PPOState
 from proxima.domains.language.model import Part
-from proxima.domains.language.ppo import (
-    ModelTrainer,
-    PPOState,
-    experience_from,
-    ppo_stage,
-    prompt_rows,
-    repeats,
-)
+from proxima.domains.language.ppo import experience_from, ppo_stage, prompt_rows, repeats
 from proxima.domains.language.rewards import RewardComputer
 from proxima.domains.language.samples import Experience, Samples
 from proxima.domains.language.tokenizer import Ids, Tokenizer
