@@ -3,7 +3,7 @@
 import pytest
 from scenario_files import file_message, message
 
-from proxima.domains.language.scenario import LanguageScenario
+from proxima.domains.language.config import LanguageScenario
 from proxima.domains.language.stages import stages_of
 from proxima.run.profile import profile_scenario
 from proxima.scenario import (

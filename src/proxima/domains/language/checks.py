@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from proxima.core.faults import Fault
-from proxima.domains.language.scenario import LanguageScenario
+from proxima.domains.language.config import LanguageScenario
 from proxima.domains.language.stages import STAGES, stages_of
 from proxima.nets.lora import TARGETS
 from proxima.scenario.words import either

@@ -9,17 +9,16 @@ from typing import Any
 import jax
 
 from proxima.core.errors import ProximaError
-from proxima.domains.domain import Added, Counts, Data, Domain, Facts, Overview, Prepared
+from proxima.domains.domain import Added, Closing, Counts, Data, Domain, Facts, Overview, Prepared
 from proxima.domains.language.checks import language_faults
-from proxima.domains.language.closing import closing
+from proxima.domains.language.config import LanguageScenario
 from proxima.domains.language.obtain import obtain
 from proxima.domains.language.page import page
 from proxima.domains.language.results import LanguageTrial
 from proxima.domains.language.samples_page import PAGE, TABLE, report_trial
-from proxima.domains.language.scenario import LanguageScenario
-from proxima.domains.language.stages import POLICY, STAGES, stages_of
+from proxima.domains.language.stages import FIGURES, POLICY, STAGES, stages_of
 from proxima.run.files import RunFiles
-from proxima.run.results import StageResult, TrialResult
+from proxima.run.results import Change, StageResult, Summary, TrialResult
 from proxima.train.stage import Row
 
 METRIC = "reward on held-out prompts"
@@ -83,6 +82,42 @@ def prepare_host(scenario: LanguageScenario) -> None:
         jax.config.update("jax_num_cpu_devices", mesh.data * mesh.tensor)
     except RuntimeError:  # already started: the mesh takes what there is
         return
+
+
+def closing(summary: Summary) -> Closing:
+    """The figures before and after, alarms, and where everything is."""
+    trials, stages = len(summary.trials), summary.trials[0].stages
+    rows = [
+        (figure.title, *_cells(summary.figures[name], figure.form))
+        for name, figure in FIGURES.items()
+        if name in summary.figures
+    ]
+    lines = [
+        f"Alarm ({f'trial {alarm.trial}, ' if trials > 1 else ''}since update {alarm.step}): {alarm.text}"
+        for alarm in summary.alarms
+    ]
+    seconds = (f"{name} {stage.training_seconds:.0f}" for name, stage in stages.items())
+    lines.append(f"Training of trial 0: {', '.join(seconds)} s")
+    pointers = {}
+    if POLICY in stages:
+        pointers = {
+            "Samples, token by token": summary.paths["samples"],
+            "The model": summary.paths["model"],
+            "Talk to it": f"proxima chat {summary.run_id}",
+        }
+    return Closing(
+        title=f"{summary.scenario} · {trials} trial(s)",
+        columns=("", "before", "after", "95 % over trials"),
+        rows=rows,
+        lines=lines,
+        pointers=pointers,
+    )
+
+
+def _cells(change: Change, form: str) -> tuple[str, str, str]:
+    values = (change.before.iqm, change.after.iqm, change.after.low, change.after.high)
+    before, after, low, high = ("–" if value is None else form.format(value) for value in values)
+    return before, after, "–" if change.after.low is None else f"{low} … {high}"
 
 
 DOMAIN = Domain(

@@ -14,12 +14,12 @@ import jax
 from proxima.core.functions import object_at
 from proxima.domains.domain import Planned, Trainable, Trained, Verdict
 from proxima.domains.language import plots
+from proxima.domains.language.config import LanguageScenario
 from proxima.domains.language.data import Texts, prompts_of, read_texts
 from proxima.domains.language.hf import check_vocabulary, load_model, locate, save_model
 from proxima.domains.language.mesh import lay_out, lay_out_rows
 from proxima.domains.language.model import Part, merged_decoder, new_model
 from proxima.domains.language.samples import Rows
-from proxima.domains.language.scenario import LanguageScenario
 from proxima.domains.language.stages import SFT, LanguageStage, stages_of
 from proxima.domains.language.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from proxima.domains.language.training import NOTHING_ENDS_IT, Ending, Training, stage_of

@@ -14,9 +14,9 @@ import numpy as np
 
 from proxima.core.errors import ProximaError
 from proxima.core.records import Record
+from proxima.domains.language.config import LanguageScenario
 from proxima.domains.language.plots import performance_figure
 from proxima.domains.language.results import Gain, LanguageTrial
-from proxima.domains.language.scenario import LanguageScenario
 from proxima.domains.language.stages import POLICY, STAGES
 from proxima.report import html
 from proxima.report.html import (
@@ -46,6 +46,7 @@ COLUMNS = {
     "value": "value",
     "advantage": "advantage",
 }
+BLANKS = str.maketrans({" ": "·", "\n": "↵", "\t": "⇥"})  # to be seen
 DEEPEST = 95  # percentile of the values' size that gets the full colour; a few lie far beyond
 
 
@@ -53,18 +54,13 @@ class SamplesData(NamedTuple):
     """What the page is made of, as a trial's files hold it."""
 
     title: str
-    about: Sequence[str]
-    """Short facts under the title: run, trial, updates, prompts."""
-    samples: Sequence[Mapping[str, Any]]
-    """Rows of samples.json: prompt, before, after."""
-    metrics: Sequence[Mapping[str, Any]]
-    """Rows of the PPO stage's metrics.jsonl."""
+    about: Sequence[str]  # short facts under the title: run, trial, updates, prompts
+    samples: Sequence[Mapping[str, Any]]  # rows of samples.json: prompt, before, after
+    metrics: Sequence[Mapping[str, Any]]  # rows of the stage's metrics.jsonl
+    # Per held-out prompt before the first update: reward, judge, kl, length, ended; and after the last.
     before: Mapping[str, Sequence[float]]
-    """Per held-out prompt before the first update: reward, judge, kl, length, ended."""
     after: Mapping[str, Sequence[float]]
-    """The same after the last."""
-    alarms: Sequence[Record]
-    """Each with kind, text and step."""
+    alarms: Sequence[Record]  # each with kind, text and step
     kl_budget: float | None
 
 
@@ -117,7 +113,12 @@ def samples_page(data: SamplesData) -> str:
         *alarm_box(data.alarms),
     ]
     if data.metrics:
-        parts.append(section("Performance over updates", _curves(data)))
+        began = {alarm["kind"]: alarm["step"] for alarm in data.alarms}
+        drawn = picture(
+            lambda width: performance_figure(data.metrics, began, data.kl_budget, "", width),
+            "Reward, judge, KL, share of completions that end, length and variety over updates",
+        )
+        parts.append(section("Performance over updates", drawn))
     if changes:
         parts.append(section("Before and after", *_comparison(changes)))
     if data.samples:
@@ -179,14 +180,6 @@ def alarm_box(alarms: Sequence[Record]) -> list[Markup]:
     return [html.alarm("Alarms", "Read the samples before you believe the reward:", items)]
 
 
-def _curves(data: SamplesData) -> Markup:
-    began = {alarm["kind"]: alarm["step"] for alarm in data.alarms}
-    return picture(
-        lambda width: performance_figure(data.metrics, began, data.kl_budget, "", width),
-        "Reward, judge, KL, share of completions that end, length and variety over updates",
-    )
-
-
 def _comparison(changes: Mapping[str, Record]) -> list[Content]:
     rows = []
     for name, change in changes.items():
@@ -228,25 +221,22 @@ def _switch(deepest: Mapping[str, float], judged: bool) -> Markup:
         tag("span.by-kl", f"likelier now (+{kl})"),
         tag("span.by-advantage", f"better than expected (+{gain})"),
     )
-    choices = (_radio(name, words) for name, words in names.items())
+    choices = []
+    for name, words in names.items():
+        radio = {"type": "radio", "name": "colour", "id": name, "autocomplete": "off"}
+        radio |= {"checked": "checked"} if name == "kl" else {}
+        choices.append(tag("label", tag("input", attributes=radio), words))
     return tag("div.switch", tag("span", "Colour of tokens:"), *choices, legend)
-
-
-def _radio(name: str, words: str) -> Markup:
-    attributes = {"type": "radio", "name": "colour", "id": name, "autocomplete": "off"}
-    if name == "kl":
-        attributes["checked"] = "checked"
-    return tag("label", tag("input", attributes=attributes), words)
 
 
 def _sample(index: int, row: Mapping[str, Any], deepest: Mapping[str, float]) -> Markup:
     before, after = row["before"], row["after"]
     tokens = after["tokens"]
     given = tag("span.given", row["prompt"])
-    cells = [
-        [_readable(token["action"]), *(_number(token.get(name)) for name in COLUMNS)]
-        for token in tokens
-    ]
+    cells = []
+    for token in tokens:
+        text = token["action"].translate(BLANKS)
+        cells.append([text, *(_number(token.get(name)) for name in COLUMNS)])
     ended = tag("span.end", "end")
     shown = tokens[:-1] if after["ended"] else tokens
     drawn = [piece for token in shown for piece in _token(token, deepest)]
@@ -316,8 +306,3 @@ def share(value: float | None) -> str:
 
 def _number(value: float | None) -> str:
     return NOTHING if value is None or not np.isfinite(value) else f"{value:.2f}".replace("-", "−")
-
-
-def _readable(text: str) -> str:
-    """A token with its blanks to be seen."""
-    return text.replace(" ", "·").replace("\n", "↵").replace("\t", "⇥")

@@ -5,8 +5,8 @@
     ppo            trial_k/model/                the policy, a Hugging Face folder; with LoRA adapter/ too
                    trial_k/samples.html          before and after, token by token
 
-A new one is its settings (`config.py`), its section (`scenario.py`), a file that ends with `make`, and a
-value here. Scenarios are read and listed without tokenizers and models, so a value has the path of `make`.
+A new one is its settings and their section (`config.py`), a file that ends with `make`, and a value here.
+Scenarios are read and listed without tokenizers and models, so a value has the path of `make`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from proxima.core.faults import Fault
 from proxima.domains.domain import Counts
-from proxima.domains.language.config import LanguagePPOConfig
-from proxima.domains.language.scenario import LanguageScenario
+from proxima.domains.language.config import LanguagePPOConfig, LanguageScenario
 from proxima.domains.language.training import Measure
 from proxima.run.results import StageResult
 from proxima.scenario.words import either
