@@ -169,7 +169,7 @@ def test_only_what_was_recorded_has_a_panel():
     "rows", [[], [{"step": 0, "eval/reward": 1.0}], [{"step": 0, "eval/kl": None}]]
 )
 def test_pictures_of_next_to_nothing(tmp_path, rows):
-    performance(tmp_path / "performance.png", rows)
+    performance(tmp_path / "performance.png", rows, {})
     stage(tmp_path / "stage.png", rows, "SFT")
 
 

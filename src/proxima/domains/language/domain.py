@@ -16,7 +16,7 @@ from proxima.domains.language.obtain import obtain
 from proxima.domains.language.page import page
 from proxima.domains.language.results import LanguageTrial
 from proxima.domains.language.samples_page import PAGE, TABLE, report_trial
-from proxima.domains.language.stages import FIGURES, POLICY, STAGES, stages_of
+from proxima.domains.language.stages import FIGURES, POLICY, SFT, STAGES, stages_of
 from proxima.run.files import RunFiles
 from proxima.run.results import Change, StageResult, Summary, TrialResult
 from proxima.train.stage import Row
@@ -60,8 +60,8 @@ def summarize(
     """Alarms of all trials, and where the first trial's samples and model are."""
     details = [trial.details for trial in trials if isinstance(trial.details, LanguageTrial)]
     first = RunFiles(Path(scenario.output_directory) / scenario.name / "runs" / trials[0].run_id)
-    model = STAGES[POLICY if scenario.ppo else "sft"].model
-    paths = {"samples": str(first.trial(0) / PAGE), "model": str(first.trial(0) / model)}
+    models = [SFT.model, *(stage.model for stage in stages_of(scenario) if stage.model)]
+    paths = {"samples": str(first.trial(0) / PAGE), "model": str(first.trial(0) / models[-1])}
     alarms = tuple(alarm for trial in details for alarm in trial.alarms)
     return Added(METRIC, alarms=alarms, paths=paths)
 

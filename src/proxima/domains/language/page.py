@@ -5,7 +5,7 @@ from importlib.resources import files
 
 from proxima.core.records import Record
 from proxima.domains.language.plots import trials_figure
-from proxima.domains.language.samples_page import TABLE, alarm_box, sample_parts, share
+from proxima.domains.language.samples_page import TABLE, TITLE, alarm_box, sample_parts, share
 from proxima.domains.language.stages import FIGURES, POLICY, STAGES
 from proxima.report.chosen import median_index
 from proxima.report.html import Content, Markup, join, picture, section, table, tag
@@ -18,7 +18,6 @@ from proxima.run.files import read_json
 
 MOST_SAMPLES = 8  # on the page of a run; a trial's own page has them all
 CARDS = [f"{stage.name}/{card}" for stage in reversed(STAGES.values()) for card in stage.cards]
-TITLE = STAGES[POLICY].title
 
 
 def page(run: RunData) -> Page:

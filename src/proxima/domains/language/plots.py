@@ -101,17 +101,13 @@ ALARMS = {
 
 
 def performance(
-    path: str | Path,
-    rows: Rows,
-    alarms: Mapping[str, int] | None = None,
-    budget: float | None = None,
-    title: str = "Performance over updates",
+    path: str | Path, rows: Rows, alarms: Mapping[str, int], budget: float | None = None
 ) -> None:
     """Draw reward, judge, KL, endings, lengths and variety over a policy's updates.
 
     alarms: by kind, the update at which each began; budget: nats of KL per completion.
     """
-    save(performance_figure(rows, alarms or {}, budget, title), path)
+    save(performance_figure(rows, alarms, budget, "Performance over updates"), path)
 
 
 def performance_figure(

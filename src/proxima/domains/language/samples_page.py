@@ -38,6 +38,7 @@ from proxima.run.files import read_json, read_rows
 from proxima.run.results import StageResult
 
 PAGE, TABLE, PROMPTS = "samples.html", "samples.json", "prompts.json"
+TITLE = STAGES[POLICY].title
 FIGURES = {**STAGES[POLICY].figures, "ended": STAGES[POLICY].figures["eos_rate"]}
 COLUMNS = {
     "logprob_policy": "log-prob now",
@@ -68,7 +69,9 @@ def report_trial(scenario: LanguageScenario, trial: Path, out: Path | None) -> P
     """The page of a trial anew, from its files alone."""
     path = trial / POLICY / "stage.json"
     if not path.exists():
-        raise ProximaError(f"{trial}: its PPO has not ended, so there are no samples to show yet")
+        raise ProximaError(
+            f"{trial}: its {TITLE} has not ended, so there are no samples to show yet"
+        )
     outcome = results.read(path, StageResult, (LanguageTrial, None)).outcome
     return write_trial_page(scenario, trial, outcome.details.alarms, out)
 
@@ -203,8 +206,8 @@ def sample_parts(samples: Sequence[Mapping[str, Any]]) -> list[Content]:
     judged = any(token.get("advantage") is not None for token in tokens)
     rows = (_sample(index, row, deepest) for index, row in enumerate(samples))
     lead = (
-        "Before: what the reference, the model that PPO started from, wrote with the same random numbers. "
-        "Each token's figures are in its tooltip and in the table below it."
+        f"Before: what the reference, the model that {TITLE} started from, wrote with the same random "
+        "numbers. Each token's figures are in its tooltip and in the table below it."
     )
     return [tag("p.note", lead), _switch(deepest, judged), *rows]
 
