@@ -20,12 +20,8 @@ from proxima.domains.language.plots import (
     trials_figure,
 )
 from proxima.domains.language.results import Gain, LanguageTrial
-from proxima.domains.language.samples_page import (
-    SamplesData,
-    gains,
-    samples_page,
-    write_samples_page,
-)
+from proxima.domains.language.samples_page import SamplesData, gains, samples_page
+from proxima.report.html import write_page
 from proxima.report.page import RunData, report
 from proxima.report.style import save
 from proxima.run.files import RunFiles
@@ -96,7 +92,7 @@ def test_page_escapes_everything():
 def test_page_needs_nothing_from_outside_and_writes_any_text(tmp_path):
     row = sample([token(EVIL)], prompt=EVIL)
     path = tmp_path / "deep" / "samples.html"
-    write_samples_page(path, data(samples=[row]))
+    write_page(path, samples_page(data(samples=[row])), "samples")
     reader = read(path.read_text(encoding="utf-8"))
     for _, given in reader.seen:
         for name in ("src", "href", "srcset"):
@@ -132,7 +128,7 @@ def test_an_unevaluated_run_has_a_page():
 def test_page_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ProximaError, match="cannot write the samples there"):
-        write_samples_page(tmp_path / "file" / "samples.html", data())
+        write_page(tmp_path / "file" / "samples.html", samples_page(data()), "samples")
 
 
 def test_gains_are_paired():
@@ -173,7 +169,7 @@ def test_only_what_was_recorded_has_a_panel():
     "rows", [[], [{"step": 0, "eval/reward": 1.0}], [{"step": 0, "eval/kl": None}]]
 )
 def test_pictures_of_next_to_nothing(tmp_path, rows):
-    performance(tmp_path / "performance.png", rows)
+    performance(tmp_path / "performance.png", rows, {})
     stage(tmp_path / "stage.png", rows, "SFT")
 
 

@@ -3,7 +3,8 @@
 import pytest
 from scenario_files import file_message, message
 
-from proxima.domains.language.scenario import LanguageScenario, stages_of
+from proxima.domains.language.config import LanguageScenario
+from proxima.domains.language.stages import stages_of
 from proxima.run.evaluate import profile_scenario
 from proxima.scenario import (
     EnvironmentScenario,
@@ -19,11 +20,15 @@ LANGUAGE = [name for name in shipped() if isinstance(load(name), LanguageScenari
 LEAST = "domain: language\nsft: {}\nppo: {}\nreward_model: {}\n"
 
 
+def names_of(scenario):
+    return [stage.name for stage in stages_of(scenario)]
+
+
 def test_the_domain_makes_the_kind():
     assert isinstance(load("movie_critic"), LanguageScenario)
     assert isinstance(load("cartpole"), EnvironmentScenario)
-    assert stages_of(load("movie_critic")) == ["sft", "reward_model", "ppo"]
-    assert stages_of(load("smollm2_positive")) == ["ppo"]
+    assert names_of(load("movie_critic")) == ["sft", "reward_model", "ppo"]
+    assert names_of(load("smollm2_positive")) == ["ppo"]
 
 
 @pytest.mark.parametrize("name", LANGUAGE)
@@ -49,7 +54,7 @@ def test_a_shipped_one_writes_only_what_differs_from_the_defaults(name):
 
 def test_a_stage_is_left_out_by_null_and_a_section_that_is_null_has_its_defaults(tmp_path):
     scenario = load("movie_critic", ["sft=null", "model.path=somewhere"])
-    assert stages_of(scenario) == ["reward_model", "ppo"]
+    assert names_of(scenario) == ["reward_model", "ppo"]
     path = tmp_path / "mine.yaml"
     path.write_text(LEAST + "evaluation:\n")
     assert load(path).evaluation == load("movie_critic").evaluation

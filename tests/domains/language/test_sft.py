@@ -13,10 +13,10 @@ from families import SIZES, decoder_of
 from proxima.core.errors import ProximaError
 from proxima.domains.language.batches import drawn, filled, in_batches, with_eos
 from proxima.domains.language.config import SFTConfig
-from proxima.domains.language.model import REFERENCE, Part, fresh_part
+from proxima.domains.language.model import REFERENCE, Part, fresh_part, merged_decoder
 from proxima.domains.language.optimizers import adamw_step, first_adam, numbers, one_cycle
 from proxima.domains.language.samples import Rows
-from proxima.domains.language.sft import SFTState, mean_loss, sft_stage, token_losses, tuned
+from proxima.domains.language.sft import SFTState, mean_loss, sft_stage, token_losses
 from proxima.domains.language.tokenizer import left_padded, right_padded
 from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import hidden_states, logits_of
@@ -161,7 +161,7 @@ def test_merged_says_what_the_part_says():
     stage, base = stage_of(LORA, learning_rate=0.03)
     state, _ = stage.update(stage.init(), 0)
     rows = filled(texts_of(3), 3, 64)
-    merged = loss_of(Part(decoder=tuned(base, state)), base, rows)
+    merged = loss_of(Part(decoder=merged_decoder(base, state.part)), base, rows)
     applied = loss_of(state.part, base, rows)
     np.testing.assert_allclose(merged[0], applied[0], rtol=1e-5)
 

@@ -88,8 +88,8 @@ def test_the_model_that_is_meant(home, monkeypatch):
     assert talk.find_model("critic", before=True).folder == run / "trial_0" / "reference"
     assert talk.find_model("imitation").folder.name == "reference"
     assert talk.find_model("plain").folder.name == "plain"
-    manner = talk.find_model("critic").manner
-    assert (manner.new_tokens, manner.temperature, manner.chat) == (6, 0.5, False)
+    settings = talk.find_model("critic").settings
+    assert (settings.new_tokens, settings.temperature, settings.chat) == (6, 0.5, False)
 
 
 def test_before_without_fine_tuning_is_the_model_it_started_from(home, monkeypatch, tmp_path):
@@ -196,7 +196,7 @@ def test_a_line_that_is_too_long_ends_no_chat(main, lines):
 
 def test_a_conversation_is_remembered_until_it_no_longer_fits(home):
     speaker = talk.load(talk.find_model(str(home / "chatty")))
-    speaker = speaker._replace(manner=speaker.manner._replace(new_tokens=6))
+    speaker = speaker._replace(settings=speaker.settings._replace(new_tokens=6))
     assert speaker.chats
     asked = []
 

@@ -4,15 +4,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from proxima.domains.language.advantages import AdvantageComp
-    from proxima.domains.language.attribution import TokenAttributor
-    from proxima.domains.language.buffer import ExperienceBuffer
-    from proxima.domains.language.evaluate import Evaluator
-    from proxima.domains.language.generate import Generator
-    from proxima.domains.language.learn import ModelTrainer
-    from proxima.domains.language.rewards import RewardComputer
-    from proxima.domains.language.trainer import PPOTrainer, TrainingResults
-    from proxima.domains.language.values import ValueAdder
+    from proxima.domains.language.advantages import AdvantageComp as AdvantageComp
+    from proxima.domains.language.attribution import TokenAttributor as TokenAttributor
+    from proxima.domains.language.buffer import ExperienceBuffer as ExperienceBuffer
+    from proxima.domains.language.evaluate import Evaluator as Evaluator
+    from proxima.domains.language.generate import Generator as Generator
+    from proxima.domains.language.learn import ModelTrainer as ModelTrainer
+    from proxima.domains.language.rewards import RewardComputer as RewardComputer
+    from proxima.domains.language.trainer import PPOTrainer as PPOTrainer
+    from proxima.domains.language.trainer import TrainingResults as TrainingResults
+    from proxima.domains.language.values import ValueAdder as ValueAdder
 
 # Loaded on first use: settings are read without waiting for JAX.
 _WHERE = {
@@ -27,19 +28,6 @@ _WHERE = {
     "TrainingResults": "trainer",
     "ValueAdder": "values",
 }
-
-__all__ = [
-    "AdvantageComp",
-    "Evaluator",
-    "ExperienceBuffer",
-    "Generator",
-    "ModelTrainer",
-    "PPOTrainer",
-    "RewardComputer",
-    "TokenAttributor",
-    "TrainingResults",
-    "ValueAdder",
-]
 
 
 def __getattr__(name: str) -> Any:

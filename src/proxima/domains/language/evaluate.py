@@ -10,7 +10,7 @@ Prompts and keys are fixed, so that two evaluations differ by the policy alone, 
 paired: before and after, trial and trial. Evaluation changes nothing. When to worry is in `alarms.py`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, final
 
 import equinox as eqx
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from proxima.core.errors import ProximaError
 from proxima.core.seeds import evaluation_keys
-from proxima.domains.language.attribution import Pair, TokenAttributor
+from proxima.domains.language.attribution import TokenAttributor
 from proxima.domains.language.config import LanguageEvaluationConfig
 from proxima.domains.language.generate import Generator
 from proxima.domains.language.judge import Judge
@@ -54,7 +54,16 @@ class Measured(NamedTuple):
         """The figures of each prompt, to be paired with another policy's."""
         names = ("reward", "judge", "kl", "entropy", "length", "ended")
         known = {name: getattr(self, name) for name in names}
-        return {name: each.tolist() for name, each in known.items() if each is not None}
+        return {name: values.tolist() for name, values in known.items() if values is not None}
+
+    def of(self, prompt: int) -> dict[str, Any]:
+        """A completion in words and numbers, as samples.json holds it."""
+        return {
+            "text": self.texts[prompt],
+            "ended": bool(self.ended[prompt]),
+            "reward": float(self.reward[prompt]),
+            "judge": None if self.judge is None else float(self.judge[prompt]),
+        }
 
 
 @final
@@ -74,7 +83,7 @@ class Evaluator:
         """`seed` is the experiment's, not the trial's: all trials are asked the same."""
         self.generator, self.reward, self.judge = generator, reward, judge
         self.config, self.tokenizer = config, tokenizer
-        chosen = [list(each) for each in prompts[: config.prompts]]
+        chosen = [list(ids) for ids in prompts[: config.prompts]]
         if len(chosen) < 2:
             raise ProximaError(
                 f"evaluation: {len(chosen)} held-out prompt(s), at least 2 are needed; raise data.held_out "
@@ -93,7 +102,7 @@ class Evaluator:
         samples = self.generator.generate(part, self.prompts, self.key)
         texts = self.generator.texts(samples)
         scored = _scored(self.generator.base, part, samples, self.generator.temperature)
-        log_probs, reference, entropies = (np.asarray(each, np.float64) for each in scored)
+        log_probs, reference, entropies = (np.asarray(part, np.float64) for part in scored)
         length = np.asarray(samples.completions.mask).sum(axis=1).astype(np.float64)
         return Measured(
             samples=samples,
@@ -118,49 +127,52 @@ class Evaluator:
         self,
         part: Part,
         learnt: Callable[[Samples], Experience] | None = None,
-        found: Measured | None = None,
+        measured: Measured | None = None,
     ) -> list[dict[str, Any]]:
         """Rows for people: a prompt, the completion before and after, scores, and each token's part in it.
 
         `learnt` makes experience of samples as training does (`ppo.experience_from`); with it tokens have
-        values and advantages. `found` is what `measure` said of the part, where that is known already.
+        values and advantages. `measured` is what `measure` said of the part, where that is known already.
         """
-        before, after = self.reference(), self.measure(part) if found is None else found
+        before, after = self.reference(), self.measure(part) if measured is None else measured
         experience = _unlearnt(after) if learnt is None else learnt(after.samples)
+        # values and such are nobody's opinion where nothing was learnt
+        unknown = {} if learnt else dict.fromkeys(("value", "reward", "advantage"))
         count = min(self.config.samples, len(after.texts))
         tokens: list[list[dict[str, Any]]] = [[] for _ in range(count)]
-        for pair in TokenAttributor(self.tokenizer).extract_pairs(_first(experience, count)):
-            tokens[pair.row].append(_told_token(pair, learnt is not None))
+        first = jax.tree.map(lambda leaf: leaf[:count], experience)
+        for pair in TokenAttributor(self.tokenizer).extract_pairs(first):
+            token = pair._asdict() | unknown
+            del token["row"], token["state"]  # told by where the token stands
+            tokens[pair.row].append(token)
         prompts = [self.tokenizer.decode(ids) for ids in unpadded(self.prompts)]
         return [
             {
-                "prompt": prompts[place],
-                "before": _told(before, place),
-                "after": {
-                    **_told(after, place),
-                    "kl": float(after.kl[place]),
-                    "tokens": tokens[place],
-                },
+                "prompt": prompts[row],
+                "before": before.of(row),
+                "after": {**after.of(row), "kl": float(after.kl[row]), "tokens": tokens[row]},
             }
-            for place in range(count)
+            for row in range(count)
         ]
 
 
-def figures(found: Measured) -> dict[str, float]:
+def figures(measured: Measured) -> dict[str, float]:
     """Means over the prompts, with the standard errors of reward and judge."""
-    tokens = _contents(found.samples)
+    pairs = zip(unpadded(measured.samples.completions), measured.ended, strict=True)
+    tokens = [ids[:-1] if ended else ids for ids, ended in pairs]  # without the EOS
+    length = measured.length
     named = {
-        "eval/reward": found.reward.mean(),
-        "eval/reward_error": _error(found.reward),
-        "eval/kl": found.kl.mean(),
-        "eval/entropy": np.sum(found.entropy * found.length) / found.length.sum(),
-        "eval/length": found.length.mean(),
-        "eval/eos_rate": found.ended.mean(),
+        "eval/reward": measured.reward.mean(),
+        "eval/reward_error": _error(measured.reward),
+        "eval/kl": measured.kl.mean(),
+        "eval/entropy": np.sum(measured.entropy * length) / length.sum(),
+        "eval/length": length.mean(),
+        "eval/eos_rate": measured.ended.mean(),
         "eval/distinct_1": distinct(tokens, 1),
         "eval/distinct_2": distinct(tokens, 2),
     }
-    if found.judge is not None:
-        named |= {"eval/judge": found.judge.mean(), "eval/judge_error": _error(found.judge)}
+    if measured.judge is not None:
+        named |= {"eval/judge": measured.judge.mean(), "eval/judge_error": _error(measured.judge)}
     return {name: float(value) for name, value in named.items()}
 
 
@@ -172,24 +184,20 @@ def distinct(texts: Sequence[Sequence[int]], size: int) -> float:
 
 def _scored(
     base: Decoder, part: Part, samples: Samples, temperature: float
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+) -> Iterator[NDArray[Any]]:
     """Log-probabilities now and of the reference, and entropies, (B, N); so many rows at a time."""
     rows, width = samples.completions.ids.shape
     size = min(rows, max(1, MOST_LOGITS // (width * base.config.vocabulary)))
     parts = []
     for start in range(0, rows, size):
         # the last rows again where they do not fill a pass: one shape, one compilation
-        places = np.minimum(np.arange(start, start + size), rows - 1)
+        chosen = np.minimum(np.arange(start, start + size), rows - 1)
         prompts, completions = (
-            Rows(each.ids[places], each.mask[places])
-            for each in (samples.prompts, samples.completions)
+            Rows(half.ids[chosen], half.mask[chosen])
+            for half in (samples.prompts, samples.completions)
         )
         parts.append(_both(base, part, prompts, completions, jnp.float32(temperature)))
-    joined = [
-        np.concatenate([np.asarray(one) for one in each])[:rows]
-        for each in zip(*parts, strict=True)
-    ]
-    return joined[0], joined[1], joined[2]
+    return (np.concatenate(batches)[:rows] for batches in zip(*parts, strict=True))
 
 
 @eqx.filter_jit
@@ -201,46 +209,20 @@ def _both(
     return now.log_probs, then.log_probs, now.entropies
 
 
-def _told(found: Measured, place: int) -> dict[str, Any]:
-    return {
-        "text": found.texts[place],
-        "ended": bool(found.ended[place]),
-        "reward": float(found.reward[place]),
-        "judge": None if found.judge is None else float(found.judge[place]),
-    }
-
-
-def _told_token(pair: Pair, learnt: bool) -> dict[str, Any]:
-    """A token's figures; values and such are nobody's opinion where nothing was learnt."""
-    row = pair._asdict()
-    del row["row"], row["state"]  # told by their places
-    return row if learnt else row | {"value": None, "reward": None, "advantage": None}
-
-
-def _unlearnt(found: Measured) -> Experience:
+def _unlearnt(measured: Measured) -> Experience:
     """Experience of completions that nobody valued."""
-    nothing = jnp.zeros(found.log_probs.shape)
+    nothing = jnp.zeros(measured.log_probs.shape)
     return Experience(
-        prompts=found.samples.prompts,
-        completions=found.samples.completions,
-        log_probs=jnp.asarray(found.log_probs),
-        reference_log_probs=jnp.asarray(found.reference_log_probs),
+        prompts=measured.samples.prompts,
+        completions=measured.samples.completions,
+        log_probs=jnp.asarray(measured.log_probs),
+        reference_log_probs=jnp.asarray(measured.reference_log_probs),
         rewards=nothing,
         values=nothing,
         advantages=nothing,
         returns=nothing,
-        scores=jnp.asarray(found.reward),
+        scores=jnp.asarray(measured.reward),
     )
-
-
-def _first(experience: Experience, count: int) -> Experience:
-    return jax.tree.map(lambda leaf: leaf[:count], experience)
-
-
-def _contents(samples: Samples) -> list[list[int]]:
-    """The ids of each completion without the EOS that ended it."""
-    pairs = zip(unpadded(samples.completions), np.asarray(samples.ended), strict=True)
-    return [ids[:-1] if ended else ids for ids, ended in pairs]
 
 
 def _error(values: Numbers) -> float:

@@ -32,13 +32,7 @@ from proxima.core.seeds import first_keys
 from proxima.domains.language.buffer import shuffled
 from proxima.domains.language.config import LanguagePPOConfig
 from proxima.domains.language.experience import Kind, Scoring, experience_of
-from proxima.domains.language.model import (
-    Head,
-    Part,
-    fresh_part,
-    score_completions,
-    values_before,
-)
+from proxima.domains.language.model import Head, Part, fresh_part, score_completions, values_before
 from proxima.domains.language.optimizers import Numbers, adamw_step, first_adam
 from proxima.domains.language.reward_model import RewardModel
 from proxima.domains.language.rewards import Rewards, Shaping
@@ -47,7 +41,7 @@ from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import Decoder
 
 LARGEST_ERROR = 0.2  # of KL to its target, beyond which β answers no faster (arXiv 1909.08593)
-POLICY, VALUE, KL, CLIPPED = range(4)  # places in the sums of a step
+POLICY, VALUE, KL, CLIPPED = range(4)  # indices into the sums of a step
 
 
 class PPOState(NamedTuple):
@@ -126,6 +120,7 @@ def hyper_of(config: LanguagePPOConfig) -> Hyper:
 
 def plan_of(config: LanguagePPOConfig, normalized: bool = False, checkpoint: bool = False) -> Plan:
     """The sizes and switches of the settings; `normalized`: scores are, by their running moments."""
+    whiten = config.normalize_advantages == "batch"
     return Plan(
         epochs=config.epochs_per_update,
         minibatches=config.batch_size // config.minibatch_size,
@@ -134,12 +129,7 @@ def plan_of(config: LanguagePPOConfig, normalized: bool = False, checkpoint: boo
         adaptive=config.kl.target is not None,
         stop_on_kl=config.target_kl is not None,
         checkpoint=checkpoint,
-        kind=Kind(
-            config.advantage,
-            config.group_size,
-            config.normalize_advantages == "batch",
-            normalized,
-        ),
+        kind=Kind(config.advantage, config.group_size, whiten, normalized),
     )
 
 
@@ -199,20 +189,18 @@ def loss_of(
     moved = jnp.where(mask, jnp.abs(jnp.exp(now - batch.log_probs) - 1.0), 0.0)
     errors = jnp.zeros_like(now)
     if value is not None:
-        said = values_before(base, value, *rows, plan.checkpoint)
+        values, width = values_before(base, value, *rows, plan.checkpoint), hyper.value_clip_epsilon
         if plan.clip_value:
-            errors = clipped_value_error(
-                said, batch.values, batch.returns, hyper.value_clip_epsilon
-            )
+            errors = clipped_value_error(values, batch.values, batch.returns, width)
         else:
-            errors = value_error(said, batch.returns)
+            errors = value_error(values, batch.returns)
     per_token = (
         clip_surrogate(now, batch.log_probs, batch.advantages, hyper.clip_epsilon),
         errors,
         approximate_kl(now, batch.log_probs),
         (moved > hyper.clip_epsilon).astype(jnp.float32),
     )
-    means = jnp.stack([jnp.sum(jnp.where(mask, each, 0.0)) for each in per_token]) / tokens
+    means = jnp.stack([jnp.sum(jnp.where(mask, terms, 0.0)) for terms in per_token]) / tokens
     return means[POLICY] + hyper.value_coef * means[VALUE], (means, jnp.max(moved))
 
 
@@ -252,23 +240,13 @@ def gradient_step(
     stepped = state._replace(policy=policy, policy_optimizer=policy_optimizer)
     value_norm = jnp.zeros(())
     if state.value is not None:
+        numbers = numbers._replace(learning_rate=value_rate)
         value, value_optimizer, value_norm = adamw_step(
-            state.value,
-            value_slope,
-            state.value_optimizer,
-            numbers._replace(learning_rate=value_rate),
+            state.value, value_slope, state.value_optimizer, numbers
         )
         stepped = stepped._replace(value=value, value_optimizer=value_optimizer)
-    return stepped, Stepped(
-        policy_loss=means[POLICY],
-        value_loss=means[VALUE],
-        approx_kl=means[KL],
-        clip_fraction=means[CLIPPED],
-        grad_norm=norm,
-        value_grad_norm=value_norm,
-        ratio_gap=moved,
-        taken=jnp.ones(()),
-    )
+    parts = (means[POLICY], means[VALUE], means[KL], means[CLIPPED])
+    return stepped, Stepped(*parts, norm, value_norm, moved, taken=jnp.ones(()))
 
 
 def rates(hyper: Hyper, updates: Array) -> tuple[Array, Array]:
@@ -325,10 +303,9 @@ def experience_at(
     kind: Kind,
 ) -> tuple[Experience, Rewards]:
     """What an update at this state makes of samples."""
-    beta, moments = state.beta, state.moments
-    return experience_of(
-        samples, scoring, given, beta, moments, numbers, hyper.gamma, hyper.gae_lambda, kind
-    )
+    steered = (state.beta, state.moments)
+    discounts = (hyper.gamma, hyper.gae_lambda)
+    return experience_of(samples, scoring, given, *steered, numbers, *discounts, kind)
 
 
 def learn(
@@ -351,22 +328,22 @@ def learn(
         state = state._replace(beta=next_beta(beta, kl, len(samples.ended), hyper))
     state = state._replace(moments=rewards.moments, updates=state.updates + 1)
     tokens, taken = jnp.sum(mask), jnp.sum(seen.taken)
-    told = jax.tree.map(lambda each: jnp.sum(each * seen.taken) / taken, seen)
+    means = jax.tree.map(lambda values: jnp.sum(values * seen.taken) / taken, seen)
     gap = jnp.abs(samples.log_probs - scoring.log_probs)
     metrics = {
-        "loss/policy": told.policy_loss,
-        "loss/value": told.value_loss,
-        "train/score": jnp.mean(_totals(given)),
+        "loss/policy": means.policy_loss,
+        "loss/value": means.value_loss,
+        "train/score": jnp.mean(given if given.ndim == 1 else jnp.sum(given, axis=1)),
         "train/reward": jnp.mean(jnp.sum(experience.rewards, axis=1)),
         "train/kl": kl,
         "train/beta": beta,
         "train/entropy": jnp.sum(scoring.entropies) / tokens,
         "train/length": tokens / len(samples.ended),
         "train/eos_rate": jnp.mean(samples.ended.astype(jnp.float32)),
-        "train/approx_kl": told.approx_kl,
-        "train/clip_fraction": told.clip_fraction,
-        "train/grad_norm": told.grad_norm,
-        "train/value_grad_norm": told.value_grad_norm,
+        "train/approx_kl": means.approx_kl,
+        "train/clip_fraction": means.clip_fraction,
+        "train/grad_norm": means.grad_norm,
+        "train/value_grad_norm": means.value_grad_norm,
         "train/first_ratio_gap": seen.ratio_gap[0, 0],
         "train/log_prob_gap": jnp.max(jnp.where(mask, gap, 0.0)),
         "train/learning_rate": rate,
@@ -378,8 +355,8 @@ def learn(
     return state, metrics
 
 
-compiled_learn = partial(jax.jit, static_argnames="plan", donate_argnames="state")(learn)
-_compiled_step = partial(jax.jit, static_argnames="plan", donate_argnames="state")(gradient_step)
+_compiled = partial(jax.jit, static_argnames="plan", donate_argnames="state")
+compiled_learn, _compiled_step = _compiled(learn), _compiled(gradient_step)
 
 
 @final
@@ -393,7 +370,3 @@ class ModelTrainer:
     def train_step(self, state: PPOState, batch: Experience) -> tuple[PPOState, Stepped]:
         """The state after one step on a minibatch, with the losses; the old state is given up."""
         return _compiled_step(self.base, state, batch, self.hyper, self.plan)
-
-
-def _totals(given: Array) -> Array:
-    return given if given.ndim == 1 else jnp.sum(given, axis=1)

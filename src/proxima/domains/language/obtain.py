@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from proxima.domains.language.scenario import LanguageScenario
+from proxima.domains.language.config import LanguageScenario
 
 SMOLLM2 = Path("data/models/smollm2")
 

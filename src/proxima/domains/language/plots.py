@@ -4,7 +4,7 @@ Rows are those of metrics.jsonl: `step` is the number of updates done, the rest 
 """
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +35,7 @@ from proxima.report.style import (
 )
 
 Rows = Sequence[Mapping[str, Any]]
+Floats = NDArray[np.float64]
 LOOKS = {"eval": (BLUE, 1.9), "train": (SKY, 1.1), "loss": (SKY, 1.1)}
 OTHER = (INK, 1.1)
 SIDE, GAP = 0.62, 0.68  # room left of the first panel and of the others, for the names of values
@@ -50,6 +51,36 @@ class Panel(NamedTuple):
     keys: tuple[str, ...]
     alarms: tuple[str, ...] = ()  # kinds of alarm that are about it
     share: bool = False  # values are shares, written in per cent
+
+
+class Line(NamedTuple):
+    """Values over updates."""
+
+    steps: Floats
+    values: Floats
+    colour: str
+    width: float
+    dots: bool = False
+
+
+class Shade(NamedTuple):
+    """The area between a lower and an upper line."""
+
+    steps: Floats
+    low: Floats
+    high: Floats
+    colour: str
+    alpha: float
+
+
+class Drawing(NamedTuple):
+    """What is drawn in a panel."""
+
+    panel: Panel
+    lines: list[Line]
+    shades: list[Shade]
+    budget: float | None = None  # of KL: dashes across
+    alarms: Sequence[int] = ()  # the updates at which they began: upright dashes
 
 
 PERFORMANCE = (
@@ -70,17 +101,13 @@ ALARMS = {
 
 
 def performance(
-    path: str | Path,
-    rows: Rows,
-    alarms: Mapping[str, int] | None = None,
-    budget: float | None = None,
-    title: str = "Performance over updates",
+    path: str | Path, rows: Rows, alarms: Mapping[str, int], budget: float | None = None
 ) -> None:
     """Draw reward, judge, KL, endings, lengths and variety over a policy's updates.
 
     alarms: by kind, the update at which each began; budget: nats of KL per completion.
     """
-    save(performance_figure(rows, alarms or {}, budget, title), path)
+    save(performance_figure(rows, alarms, budget, "Performance over updates"), path)
 
 
 def performance_figure(
@@ -92,20 +119,17 @@ def performance_figure(
 ) -> Any:
     """What `performance` draws."""
     words = ["Thick, with dots: held-out prompts, and twice their standard error."]
-    if any(len(series(rows, key)[0]) for panel in PERFORMANCE for key in panel.keys[:-1]):
+    drawings = []
+    for panel in PERFORMANCE:
+        began = [step for kind, step in alarms.items() if kind in panel.alarms]
+        drawings.append(_of_trial(rows, panel, budget)._replace(alarms=began))
+    if any(line.colour == SKY for drawing in drawings for line in drawing.lines):
         words.append("Thin: training.")
     words += _budget_words(budget)
     if alarms:
-        began = (f"{ALARMS.get(kind, kind)} at update {step}" for kind, step in alarms.items())
-        words.append(f"Upright dashes: alarms ({'; '.join(began)}).")
-
-    def draw(figure: Any, box: Box, x: Scale, panel: Panel) -> None:
-        _one_trial(figure, box, x, rows, panel, budget if "kl" in panel.alarms else None)
-        for step in (step for kind, step in alarms.items() if kind in panel.alarms):
-            _upright(figure, box, x, step)
-
-    shown = [panel for panel in PERFORMANCE if any(len(series(rows, k)[0]) for k in panel.keys)]
-    return _grid(shown, _last([rows]), draw, title, " ".join(words), width)
+        names = (f"{ALARMS.get(kind, kind)} at update {step}" for kind, step in alarms.items())
+        words.append(f"Upright dashes: alarms ({'; '.join(names)}).")
+    return _grid(drawings, [rows], title, " ".join(words), width)
 
 
 def trials_figure(
@@ -113,18 +137,23 @@ def trials_figure(
 ) -> Any:
     """The held-out figures of several trials over updates, thin or as shades, and their mean, thick."""
     words = [_trials_words(len(trials)), *_budget_words(budget)]
-    lines = {panel: [series(rows, panel.keys[-1]) for rows in trials] for panel in PERFORMANCE}
-    shown = [panel for panel in PERFORMANCE if any(len(steps) for steps, _ in lines[panel])]
+    drawings = [_of_trials(trials, panel, budget) for panel in PERFORMANCE]
+    return _grid(drawings, trials, title, " ".join(words), width)
 
-    def draw(figure: Any, box: Box, x: Scale, panel: Panel) -> None:
-        mine = budget if "kl" in panel.alarms else None
-        recorded = [line for line in lines[panel] if len(line[0])]
-        y = _scale([values for _, values in recorded], panel, mine)
-        rule(figure, box, x, y, panel.title, 8)
-        _across(figure, (box, x, y), mine)
-        _draw_trials(figure, (box, x, y), recorded, len(trials))
 
-    return _grid(shown, _last(trials), draw, title, " ".join(words), width)
+def stage(path: str | Path, rows: Rows, title: str) -> None:
+    """Draw all that a stage recorded of its learning; a figure of training and of held-out together."""
+    keys = dict.fromkeys(key for row in rows for key in row if key != "step")
+    panels: dict[str, list[str]] = {}
+    for key in keys:
+        if not key.startswith(APART) and not key.endswith("_error"):
+            panels.setdefault(key.rpartition("/")[2], []).append(key)
+    drawings = []
+    for name, own in panels.items():
+        own.sort(key=lambda key: key.startswith("eval/"))  # held-out figures over the others
+        drawings.append(_of_trial(rows, Panel(name.replace("_", " "), tuple(own))))
+    words = "Thick, with dots: held-out. Thin: training."
+    save(_grid(drawings, [rows], title, words, WIDTH), path)
 
 
 def _trials_words(trials: int) -> str:
@@ -135,33 +164,43 @@ def _trials_words(trials: int) -> str:
     return "On held-out prompts. Shades: 5 % to 95 % and 25 % to 75 % of the trials. Thick: their mean."
 
 
-def _draw_trials(
-    figure: Any,
-    axes: tuple[Box, Scale, Scale],
-    lines: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]],
-    trials: int,
-) -> None:
-    """Every trial's line, or shades over many, and their mean."""
-    thick: dict[str, Any] = {"color": BLUE, "linewidth": 1.9, "marker": "o", "markersize": 3.2}
-    if trials == 1:
-        stroke(figure, *inches(*axes, *lines[0]), **thick)
-        return
+def _of_trial(rows: Rows, panel: Panel, budget: float | None = None) -> Drawing:
+    """A trial's metrics, held-out ones with twice their standard error where it is known."""
+    drawing = Drawing(panel, [], [], budget if "kl" in panel.alarms else None)
+    for key in panel.keys:
+        steps, values = series(rows, key)
+        if not len(steps):
+            continue
+        area = key.partition("/")[0]
+        colour, width = LOOKS.get(area, OTHER)
+        dots = len(steps) == 1 or (area == "eval" and len(steps) <= MOST_DOTS)
+        drawing.lines.append(Line(steps, values, colour, width, dots))
+        known, errors = series(rows, f"{key}_error")
+        if len(known):
+            spread = 2 * np.interp(steps, known, errors)
+            drawing.shades.append(Shade(steps, values - spread, values + spread, colour, 0.16))
+    return drawing
+
+
+def _of_trials(trials: Sequence[Rows], panel: Panel, budget: float | None) -> Drawing:
+    """Every trial's held-out line, or shades over many, and their mean."""
+    drawing = Drawing(panel, [], [], budget if "kl" in panel.alarms else None)
+    lines = [line for rows in trials if len((line := series(rows, panel.keys[-1]))[0])]
+    if not lines:
+        return drawing
     steps, values = _on_common_steps(lines)
-    if trials <= MOST_LINES:
-        for line in lines:
-            stroke(figure, *inches(*axes, *line), color=SKY, linewidth=1.0)
-    else:
+    if len(trials) > MOST_LINES:
         low, first, third, high = np.nanpercentile(values, (5, 25, 75, 95), axis=0)
-        _shade(figure, axes, steps, (low, high), SKY, 0.22)
-        _shade(figure, axes, steps, (first, third), SKY, 0.45)
-    if len(steps) > MOST_DOTS:
-        thick["marker"] = None
-    stroke(figure, *inches(*axes, steps, np.nanmean(values, axis=0)), **thick)
+        drawing.shades.append(Shade(steps, low, high, SKY, 0.22))
+        drawing.shades.append(Shade(steps, first, third, SKY, 0.45))
+    elif len(trials) > 1:
+        drawing.lines.extend(Line(*line, SKY, 1.0) for line in lines)
+    mean = np.nanmean(values, axis=0)
+    drawing.lines.append(Line(steps, mean, *LOOKS["eval"], dots=len(steps) <= MOST_DOTS))
+    return drawing
 
 
-def _on_common_steps(
-    lines: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _on_common_steps(lines: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
     """All steps at which some trial was measured, and (trials, steps) values, NaN where one was not.
 
     A trial that stopped early is then no longer part of a mean, rather than standing still in it.
@@ -173,47 +212,18 @@ def _on_common_steps(
     return steps, values
 
 
-def stage(path: str | Path, rows: Rows, title: str) -> None:
-    """Draw all that a stage recorded of its learning; a figure of training and of held-out together."""
-    names = {key: key.rpartition("/")[2] for row in rows for key in row if key != "step"}
-    names = {key: name for key, name in names.items() if not key.startswith(APART)}
-    order = {key: rank for rank, key in enumerate(LOOKS)}
-    panels = []
-    for name in dict.fromkeys(names.values()):
-        if name.endswith("_error"):
-            continue
-        keys = [key for key, own in names.items() if own == name and len(series(rows, key)[0])]
-        keys.sort(key=lambda key: -order.get(key.partition("/")[0], len(order)))
-        if keys:
-            panels.append(Panel(name.replace("_", " "), tuple(keys)))
-
-    def draw(figure: Any, box: Box, x: Scale, panel: Panel) -> None:
-        _one_trial(figure, box, x, rows, panel, None)
-
-    words = "Thick, with dots: held-out. Thin: training."
-    save(_grid(panels, _last([rows]), draw, title, words, WIDTH), path)
-
-
 def _budget_words(budget: float | None) -> list[str]:
     return [] if budget is None else ["Dashes across: the KL budget."]
 
 
-def _last(trials: Sequence[Rows]) -> float:
-    return max((row["step"] for rows in trials for row in rows), default=1) or 1
-
-
 def _grid(
-    panels: Sequence[Panel],
-    last: float,
-    draw: Callable[[Any, Box, Scale, Panel], None],
-    title: str,
-    words: str,
-    width: float,
+    drawings: Sequence[Drawing], trials: Sequence[Rows], title: str, words: str, width: float
 ) -> Any:
-    """Panels in rows over one scale of updates up to the last, each drawn into its box; words below."""
+    """Panels in rows over one scale of updates, those in which nothing was recorded left out; words below."""
+    drawings = [drawing for drawing in drawings if drawing.lines]
     columns = 3 if width >= WIDTH else 2
-    lines = max(1, -(-len(panels) // columns))
-    words = words if panels else "Nothing was recorded."
+    lines = max(1, -(-len(drawings) // columns))
+    words = words if drawings else "Nothing was recorded."
     wrapped = textwrap.wrap(words, round(122 * width / WIDTH))
     below = 0.62 + 0.16 * len(wrapped)
     top = 0.62 if title else 0.3
@@ -221,88 +231,44 @@ def _grid(
     caption(figure, "\n".join(wrapped))
     write(figure, 0.12, figure.get_figheight() - 0.26, title, 12)
     wide = (width - SIDE - RIGHT - GAP * (columns - 1)) / columns
+    last = max((row["step"] for rows in trials for row in rows), default=1) or 1
     x = steps_scale(1.03 * last, most=4.5 if columns == 3 else 3.5)
-    for index, panel in enumerate(panels):
+    for index, drawing in enumerate(drawings):
         line, column = divmod(index, columns)
         bottom = below + (lines - 1 - line) * (TALL + BETWEEN)
         box = Box(SIDE + column * (wide + GAP), bottom, wide, TALL)
-        over = index + columns < len(panels)  # the panel below has the same steps
-        draw(figure, box, x._replace(names=()) if over else x, panel)
+        over = index + columns < len(drawings)  # the panel below has the same steps
+        _draw(figure, box, x._replace(names=()) if over else x, drawing)
         if not over:
             write(figure, box.left + wide / 2, bottom - 0.2, "updates", 8, ha="center", va="top")
     return figure
 
 
-def _one_trial(
-    figure: Any, box: Box, x: Scale, rows: Rows, panel: Panel, budget: float | None
-) -> None:
-    drawn = [(key, *series(rows, key)) for key in panel.keys]
-    reach = [line for key, _, values in drawn for line in (values, *_edges(rows, key))]
-    y = _scale(reach, panel, budget)
-    rule(figure, box, x, y, panel.title, 8)
-    _across(figure, (box, x, y), budget)
-    for key, steps, values in drawn:
-        if len(steps):
-            _line(figure, (box, x, y), key, steps, values, _edges(rows, key))
-
-
-def _scale(reach: Sequence[NDArray[np.float64]], panel: Panel, budget: float | None) -> Scale:
-    with_budget = [*reach, np.array([] if budget is None else [0.0, budget])]
-    y = scale(*span(np.concatenate(with_budget)), most=5)
-    if not panel.share:
-        return y
-    return y._replace(names=[f"{100 * tick:.3g} %" for tick in y.ticks])
-
-
-def _across(figure: Any, axes: tuple[Box, Scale, Scale], height: float | None) -> None:
-    if height is not None:
-        x = axes[1]
-        across, up = inches(*axes, [x.low, x.high], [height, height])
-        stroke(figure, across, up, color=INK, linewidth=1.0, linestyle=(0, (5, 3)))
-
-
-def _edges(rows: Rows, key: str) -> list[NDArray[np.float64]]:
-    """Twice the standard error below and above a held-out figure; nothing where it is not known."""
-    steps, values = series(rows, key)
-    known, errors = series(rows, f"{key}_error")
-    if not len(known) or not len(steps):
-        return []
-    spread = 2 * np.interp(steps, known, errors)
-    return [values - spread, values + spread]
-
-
-def _line(
-    figure: Any,
-    axes: tuple[Box, Scale, Scale],
-    key: str,
-    steps: NDArray[np.float64],
-    values: NDArray[np.float64],
-    edges: Sequence[NDArray[np.float64]],
-) -> None:
-    colour, width = LOOKS.get(key.partition("/")[0], OTHER)
-    if edges:
-        _shade(figure, axes, steps, (edges[0], edges[1]), colour, 0.16)
-    dots = "o" if len(steps) == 1 or (key.startswith("eval/") and len(steps) <= MOST_DOTS) else None
-    style: dict[str, Any] = {"color": colour, "linewidth": width, "marker": dots, "markersize": 3.2}
-    stroke(figure, *inches(*axes, steps, values), **style)
-
-
-def _shade(
-    figure: Any,
-    axes: tuple[Box, Scale, Scale],
-    steps: NDArray[np.float64],
-    ends: tuple[NDArray[np.float64], NDArray[np.float64]],
-    colour: str,
-    alpha: float,
-) -> None:
-    """The area between a lower and an upper line."""
+def _draw(figure: Any, box: Box, x: Scale, drawing: Drawing) -> None:
     from matplotlib.patches import Polygon
 
-    low, high = ends
-    outline = np.concatenate([steps, steps[::-1]]), np.concatenate([low, high[::-1]])
-    corners = np.transpose(inches(*axes, *outline))
-    fill = {"facecolor": colour, "alpha": alpha, "transform": figure.dpi_scale_trans}
-    figure.add_artist(Polygon(corners, linewidth=0, zorder=0, **fill))
+    reach = [line.values for line in drawing.lines]
+    reach += [edge for shade in drawing.shades for edge in (shade.low, shade.high)]
+    if drawing.budget is not None:
+        reach.append(np.array([0.0, drawing.budget]))
+    y = scale(*span(np.concatenate(reach)), most=5)
+    if drawing.panel.share:
+        y = y._replace(names=[f"{100 * tick:.3g} %" for tick in y.ticks])
+    rule(figure, box, x, y, drawing.panel.title, 8)
+    if drawing.budget is not None:
+        across, up = inches(box, x, y, [x.low, x.high], [drawing.budget] * 2)
+        stroke(figure, across, up, color=INK, linewidth=1.0, linestyle=(0, (5, 3)))
+    for steps, low, high, colour, alpha in drawing.shades:
+        outline = np.concatenate([steps, steps[::-1]]), np.concatenate([low, high[::-1]])
+        corners = np.transpose(inches(box, x, y, *outline))
+        fill = {"facecolor": colour, "alpha": alpha, "transform": figure.dpi_scale_trans}
+        figure.add_artist(Polygon(corners, linewidth=0, zorder=0, **fill))
+    for steps, values, colour, width, dots in drawing.lines:
+        style: dict[str, Any] = {"marker": "o" if dots else None, "markersize": 3.2}
+        across, up = inches(box, x, y, steps, values)
+        stroke(figure, across, up, color=colour, linewidth=width, **style)
+    for step in drawing.alarms:
+        _upright(figure, box, x, step)
 
 
 def _upright(figure: Any, box: Box, x: Scale, step: float) -> None:
@@ -310,12 +276,5 @@ def _upright(figure: Any, box: Box, x: Scale, step: float) -> None:
     style = {"color": VERMILLION, "linewidth": 1.3, "linestyle": (0, (4, 2))}
     stroke(figure, [across, across], [box.bottom, box.bottom + box.height], **style)
     room = across + 8 * LETTER * 7 < box.left + box.width
-    write(
-        figure,
-        across + (0.04 if room else -0.04),
-        box.bottom + 0.05,
-        "alarm",
-        8,
-        color=VERMILLION,
-        ha="left" if room else "right",
-    )
+    beside, side = (across + 0.04, "left") if room else (across - 0.04, "right")
+    write(figure, beside, box.bottom + 0.05, "alarm", 8, color=VERMILLION, ha=side)

@@ -18,32 +18,42 @@ import jax
 import numpy as np
 
 from proxima.core.errors import ProximaError
-from proxima.domains.language.batches import order
+from proxima.domains.domain import Trainable, Trained, Verdict
+from proxima.domains.language import alarms, plots
+from proxima.domains.language.batches import Place, order
 from proxima.domains.language.config import LanguagePPOConfig
+from proxima.domains.language.evaluate import Evaluator
 from proxima.domains.language.experience import Scoring, scored
 from proxima.domains.language.generate import Generator, bucket, check_prompts
+from proxima.domains.language.hf import locate
+from proxima.domains.language.judge import judge
 from proxima.domains.language.learn import (
-    ModelTrainer as ModelTrainer,
-)
-from proxima.domains.language.learn import (
-    PPOState as PPOState,
-)
-from proxima.domains.language.learn import (
+    PPOState,
     compiled_learn,
     experience_at,
     first_state,
     hyper_of,
     plan_of,
 )
+from proxima.domains.language.mesh import lay_out
 from proxima.domains.language.model import Part
+from proxima.domains.language.peft import save_adapters
+from proxima.domains.language.pipeline import Trial, reference_of, save_policy, trainable
+from proxima.domains.language.results import LanguageTrial
+from proxima.domains.language.reward_model import load_reward_model
+from proxima.domains.language.reward_stage import saved_reward_model
 from proxima.domains.language.rewards import RewardComputer, shaping
 from proxima.domains.language.samples import Experience, Rows, Samples
+from proxima.domains.language.samples_page import PROMPTS, TABLE, gains, write_trial_page
+from proxima.domains.language.stages import PPO, SFT, size_faults
 from proxima.domains.language.tokenizer import Ids, Tokenizer, left_padded
-from proxima.domains.language.training import Training
+from proxima.domains.language.training import Ending, Training
 from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import Decoder
+from proxima.run.files import write_json
+from proxima.run.results import Alarm, Outcome, described
 
-Place = Callable[[Rows], Rows]  # how rows lie over devices
+ADAPTER = "adapter"
 
 compiled_scored = partial(jax.jit, static_argnames="at_once")(scored)
 _compiled_experience = partial(jax.jit, static_argnames="kind")(experience_at)
@@ -67,7 +77,8 @@ def ppo_stage(
 
     `critic` is what the critic starts as (`learn.critic_from`); without one it starts by saying 0.
     """
-    _check_sizes(config)
+    for fault in size_faults(config):
+        raise ProximaError(f"{'.'.join(map(str, fault.paths[0]))}: {fault.text}")
     check_prompts(prompts, base, config.new_tokens)
     generator = Generator(base, tokenizer, config.new_tokens, config.temperature)
     hyper, numbers = hyper_of(config), shaping(reward.config)
@@ -88,20 +99,15 @@ def ppo_stage(
             base, state, samples, scoring, given, hyper, numbers, plan=plan
         )
         state = state._replace(cursor=state.cursor + asked)
-        found = {name: float(value) for name, value in jax.device_get(metrics).items()}
-        return state, found | {
+        figures = {name: float(value) for name, value in jax.device_get(metrics).items()}
+        return state, figures | {
             "time/generate": generated - started,
             "time/score": judged - generated,
             "time/learn": time.perf_counter() - judged,
         }
 
-    return Training(
-        updates=config.updates,
-        init=lambda: first_state(config, base, lora, seed, critic),
-        update=update,
-        evaluate=evaluate,
-        evaluate_every=evaluate_every,
-    )
+    init = partial(first_state, config, base, lora, seed, critic)
+    return Training(config.updates, init, update, evaluate, evaluate_every)
 
 
 def opinions(
@@ -115,15 +121,9 @@ def opinions(
     rows = len(samples.ended)
     share = config.minibatch_size // config.micro_batches
     at_once = share if rows % share == 0 else rows
-    scoring = compiled_scored(
-        base,
-        state.policy,
-        state.value,
-        reward.model_of_ids,
-        samples,
-        np.float32(config.temperature),
-        at_once=at_once,
-    )
+    models = (base, state.policy, state.value, reward.model_of_ids)
+    temperature = np.float32(config.temperature)
+    scoring = compiled_scored(*models, samples, temperature, at_once=at_once)
     given = reward.given(samples) if scoring.scores is None else scoring.scores
     return jax.block_until_ready((scoring, given))
 
@@ -163,14 +163,115 @@ def repeats(config: LanguagePPOConfig) -> int:
     return 1 if config.advantage == "gae" else config.group_size
 
 
-def _check_sizes(config: LanguagePPOConfig) -> None:
-    for whole, size, part in (
-        ("batch_size", config.batch_size, ("minibatch_size", config.minibatch_size)),
-        ("batch_size", config.batch_size, ("group_size", repeats(config))),
-        ("minibatch_size", config.minibatch_size, ("micro_batches", config.micro_batches)),
-    ):
-        if size % part[1]:
-            raise ProximaError(
-                f"ppo.{whole}: {size} is not a multiple of ppo.{part[0]} ({part[1]}); take "
-                f"{max(1, round(size / part[1])) * part[1]}"
-            )
+def make(trial: Trial) -> Trainable:
+    """PPO over the reference; leaves the policy, and what it does with held-out prompts."""
+    scenario, tokenizer = trial.scenario, trial.material.tokenizer
+    config, measuring = scenario.ppo, scenario.evaluation
+    assert config is not None
+    base = reference_of(trial)
+    reward = reward_of(trial, base)
+    prompts, held_out = trial.prompts(base, config.new_tokens)
+    generator = Generator(base, tokenizer, config.new_tokens, config.temperature)
+    independent = judge(measuring.judge)
+    evaluator = Evaluator(
+        generator, reward, independent, measuring, held_out, tokenizer, scenario.seed
+    )
+    training = ppo_stage(
+        config,
+        reward,
+        base,
+        scenario.lora,
+        prompts,
+        tokenizer,
+        trial.seed,
+        scenario.model.gradient_checkpointing,
+        lambda state: evaluator.evaluate(state.policy),
+        measuring.frequency,
+        trial.place,
+    )
+    ending = Ending(
+        patience=measuring.patience,
+        stop_when_converged=measuring.stop_when_converged,
+        stop_on_alarm=measuring.stop_on_alarm,
+        alarms=lambda history: alarms.new_alarms(history, measuring.alarms),
+    )
+
+    def judged(trained: Trained) -> Verdict:
+        (state,) = trained.lanes
+        # only a critic has an opinion of single tokens
+        has_critic = config.advantage == "gae"
+        learnt = experience_from(config, reward, base, state) if has_critic else None
+        return Verdict([outcome_of(trial, evaluator, trained, learnt)])
+
+    made = trainable(trial, PPO, training, judged, ending)
+
+    def draw(trained: Trained, lane: int, outcome: Outcome) -> None:
+        made.draw(trained, lane, outcome)
+        draw_policy(trial, trained, outcome)
+
+    return made._replace(export=partial(export_policy, trial, base), draw=draw)
+
+
+def reward_of(trial: Trial, base: Decoder) -> RewardComputer:
+    """What PPO is rewarded by: a function, the stage's reward model, or one from elsewhere."""
+    config, model_config = trial.scenario.reward, trial.scenario.model
+    tokenizer, theirs = trial.material.tokenizer, None
+    if config.kind == "function":
+        return RewardComputer(config, tokenizer=tokenizer)
+    if config.path is None:
+        model = saved_reward_model(trial, base)
+    else:
+        model, own = load_reward_model(locate(config.path), model_config.dtype)
+        theirs = None if own.serialized() == tokenizer.serialized() else own
+    mesh = model_config.mesh
+    model = model._replace(base=lay_out(model.base, mesh), part=lay_out(model.part, mesh))
+    return RewardComputer(config, model, tokenizer=tokenizer, model_tokenizer=theirs)
+
+
+def outcome_of(
+    trial: Trial,
+    evaluator: Evaluator,
+    trained: Trained,
+    learnt: Callable[[Samples], Experience] | None,
+) -> Outcome:
+    """The policy on the held-out prompts beside the reference; samples are written."""
+    policy = trained.lanes[0].policy
+    before, after = evaluator.reference(), evaluator.measure(policy)
+    write_json(trained.trials[0] / TABLE, evaluator.samples(policy, learnt, after))
+    by_prompt = {"before": before.by_prompt(), "after": after.by_prompt()}
+    write_json(trained.folders[0] / PROMPTS, by_prompt)
+    history = [row for row in trained.rows(0) if "eval/reward" in row]
+    sounded = alarms.alarms(history, trial.scenario.evaluation.alarms)
+    # rewards as results hold episodes: a token is a step
+    reference, now = (described(seen.reward, seen.length) for seen in (before, after))
+    return Outcome(
+        evaluation=now,
+        reference=reference,
+        baselines={"reference": reference.return_mean},
+        details=LanguageTrial(
+            gains=gains(*by_prompt.values()),
+            alarms=tuple(Alarm(**alarm._asdict(), trial=trial.number) for alarm in sounded),
+        ),
+    )
+
+
+def export_policy(trial: Trial, base: Decoder, trained: Trained) -> None:
+    """The policy as a Hugging Face folder, and with LoRA its adapter alone."""
+    directory, policy, lora = trained.trials[0], trained.lanes[0].policy, trial.scenario.lora
+    save_policy(trial, base, policy, directory / PPO.model)
+    if lora is not None and policy.adapters is not None:
+        named = trial.material.folder if trial.scenario.sft is None else None
+        save_adapters(policy.adapters, lora, directory / ADAPTER, named or directory / SFT.model)
+
+
+def draw_policy(trial: Trial, trained: Trained, outcome: Outcome) -> None:
+    """Performance with its alarms, and the page of samples."""
+    sounded = outcome.details.alarms
+    trained.paint(
+        plots.performance,
+        trained.folders[0] / "plots" / "performance.png",
+        trained.rows(0),
+        {alarm.kind: alarm.step for alarm in sounded},
+        trial.scenario.evaluation.alarms.kl_budget,
+    )
+    write_trial_page(trial.scenario, trained.trials[0], sounded)

@@ -5,15 +5,19 @@ and a rule of style, so that it works where scripts are turned off, as in MLflow
 from models and people and are escaped, all of them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from proxima.core.errors import ProximaError
 from proxima.core.records import Record
+from proxima.domains.language.config import LanguageScenario
 from proxima.domains.language.plots import performance_figure
+from proxima.domains.language.results import Gain, LanguageTrial
+from proxima.domains.language.stages import POLICY, STAGES
 from proxima.report import html
 from proxima.report.html import (
     Content,
@@ -25,14 +29,25 @@ from proxima.report.html import (
     section,
     table,
     tag,
-    write_page,
 )
+from proxima.report.numbers import NOTHING
 from proxima.report.statistics import paired_comparison
 from proxima.report.style import number
+from proxima.run import results
+from proxima.run.files import read_json, read_rows
+from proxima.run.results import StageResult
 
-NOTHING = "–"
-COLUMNS = ("log-prob now", "before", "KL", "value", "advantage")
-FIELDS = ("logprob_policy", "logprob_ref", "kl", "value", "advantage")
+PAGE, TABLE, PROMPTS = "samples.html", "samples.json", "prompts.json"
+TITLE = STAGES[POLICY].title
+FIGURES = {**STAGES[POLICY].figures, "ended": STAGES[POLICY].figures["eos_rate"]}
+COLUMNS = {
+    "logprob_policy": "log-prob now",
+    "logprob_ref": "before",
+    "kl": "KL",
+    "value": "value",
+    "advantage": "advantage",
+}
+BLANKS = str.maketrans({" ": "·", "\n": "↵", "\t": "⇥"})  # to be seen
 DEEPEST = 95  # percentile of the values' size that gets the full colour; a few lie far beyond
 
 
@@ -40,24 +55,55 @@ class SamplesData(NamedTuple):
     """What the page is made of, as a trial's files hold it."""
 
     title: str
-    about: Sequence[str]
-    """Short facts under the title: run, trial, updates, prompts."""
-    samples: Sequence[Mapping[str, Any]]
-    """Rows of samples.json: prompt, before, after."""
-    metrics: Sequence[Mapping[str, Any]]
-    """Rows of the PPO stage's metrics.jsonl."""
+    about: Sequence[str]  # short facts under the title: run, trial, updates, prompts
+    samples: Sequence[Mapping[str, Any]]  # rows of samples.json: prompt, before, after
+    metrics: Sequence[Mapping[str, Any]]  # rows of the stage's metrics.jsonl
+    # Per held-out prompt before the first update: reward, judge, kl, length, ended; and after the last.
     before: Mapping[str, Sequence[float]]
-    """Per held-out prompt before the first update: reward, judge, kl, length, ended."""
     after: Mapping[str, Sequence[float]]
-    """The same after the last."""
-    alarms: Sequence[Record]
-    """Each with kind, text and step."""
+    alarms: Sequence[Record]  # each with kind, text and step
     kl_budget: float | None
 
 
-def write_samples_page(path: Path, data: SamplesData) -> None:
-    """Write the page, whole or not at all."""
-    write_page(path, samples_page(data), "samples")
+def report_trial(scenario: LanguageScenario, trial: Path, out: Path | None) -> Path:
+    """The page of a trial anew, from its files alone."""
+    path = trial / POLICY / "stage.json"
+    if not path.exists():
+        raise ProximaError(
+            f"{trial}: its {TITLE} has not ended, so there are no samples to show yet"
+        )
+    outcome = results.read(path, StageResult, (LanguageTrial, None)).outcome
+    return write_trial_page(scenario, trial, outcome.details.alarms, out)
+
+
+def write_trial_page(
+    scenario: LanguageScenario, trial: Path, alarms: Sequence[Record], out: Path | None = None
+) -> Path:
+    """Write the page of a trial whose policy was judged, whole or not at all."""
+    rows, by_prompt = (
+        read_rows(trial / POLICY / "metrics.jsonl"),
+        read_json(trial / POLICY / PROMPTS),
+    )
+    page = samples_page(
+        SamplesData(
+            title=f"{scenario.name}: before and after",
+            about=(
+                trial.parent.name,
+                trial.name.replace("_", " "),
+                f"{rows[-1]['step']} updates",
+                f"{len(by_prompt['after']['reward'])} held-out prompts",
+            ),
+            samples=read_json(trial / TABLE),
+            metrics=rows,
+            before=by_prompt["before"],
+            after=by_prompt["after"],
+            alarms=alarms,
+            kl_budget=scenario.evaluation.alarms.kl_budget,
+        )
+    )
+    path = trial / PAGE if out is None else out
+    html.write_page(path, page, "samples")
+    return path
 
 
 def samples_page(data: SamplesData) -> str:
@@ -70,7 +116,12 @@ def samples_page(data: SamplesData) -> str:
         *alarm_box(data.alarms),
     ]
     if data.metrics:
-        parts.append(section("Performance over updates", _curves(data)))
+        began = {alarm["kind"]: alarm["step"] for alarm in data.alarms}
+        drawn = picture(
+            lambda width: performance_figure(data.metrics, began, data.kl_budget, "", width),
+            "Reward, judge, KL, share of completions that end, length and variety over updates",
+        )
+        parts.append(section("Performance over updates", drawn))
     if changes:
         parts.append(section("Before and after", *_comparison(changes)))
     if data.samples:
@@ -80,7 +131,7 @@ def samples_page(data: SamplesData) -> str:
 
 def gains(
     before: Mapping[str, Sequence[float]], after: Mapping[str, Sequence[float]]
-) -> dict[str, dict[str, float | None]]:
+) -> dict[str, Gain]:
     """By figure: its mean before and after, and the difference with its 95 % interval over prompts.
 
     Prompt is paired with prompt. The interval is about these two policies on such prompts; what a new
@@ -90,55 +141,38 @@ def gains(
     for name in before:
         if name not in after or len(before[name]) != len(after[name]) or not len(before[name]):
             continue
-        paired = paired_comparison([after[name]], [before[name]])
-        changes[name] = {
-            "before": float(np.mean(before[name])),
-            "after": float(np.mean(after[name])),
-            "gain": paired["difference"],
-            "low": paired["difference_low"],
-            "high": paired["difference_high"],
-        }
-    return changes  # type: ignore[return-value]
+        paired: Mapping[str, Any] = paired_comparison([after[name]], [before[name]])
+        changes[name] = Gain(
+            before=float(np.mean(before[name])),
+            after=float(np.mean(after[name])),
+            gain=paired["difference"],
+            low=paired["difference_low"],
+            high=paired["difference_high"],
+        )
+    return changes
 
 
-NAMES = {
-    "reward": "Reward",
-    "judge": "Judge",
-    "kl": "KL per completion (nats)",
-    "entropy": "Entropy per token (nats)",
-    "length": "Tokens per completion",
-    "ended": "End by themselves",
-}
-
-
-def _sentence(changes: Mapping[str, Mapping[str, Any]]) -> list[Content]:
+def _sentence(changes: Mapping[str, Record]) -> list[Content]:
     if "reward" not in changes:
         return ["This run has not been evaluated yet."]
-    reward = changes["reward"]
-    parts: list[Content] = [
-        "On held-out prompts the reward went from ",
-        f"{number(reward['before'])} to ",
-        tag("strong", number(reward["after"])),
-        f" ({_interval(reward)})",
-    ]
+    parts: list[Content] = ["On held-out prompts the reward went from ", *_moved(changes["reward"])]
     if "judge" in changes:
-        judge = changes["judge"]
-        parts += [
-            ", the judge, which the policy was not trained on, from ",
-            f"{number(judge['before'])} to ",
-            tag("strong", number(judge["after"])),
-            f" ({_interval(judge)})",
-        ]
+        parts += [", the judge, which the policy was not trained on, from "]
+        parts += _moved(changes["judge"])
     if "kl" in changes:
         parts.append(f", {number(changes['kl']['after'])} nats of KL from where it began")
     parts.append(".")
     if "ended" in changes:
-        ended = changes["ended"]
-        parts.append(
-            f" {share(ended['after'])} of its completions end by themselves, "
-            f"{share(ended['before'])} did before."
-        )
+        now, then = share(changes["ended"]["after"]), share(changes["ended"]["before"])
+        parts.append(f" {now} of its completions end by themselves, {then} did before.")
     return parts
+
+
+def _moved(change: Record) -> list[Content]:
+    gain, between = _difference(change, number)
+    interval = "" if between == NOTHING else f", 95 % interval {between}"
+    after = tag("strong", number(change["after"]))
+    return [f"{number(change['before'])} to ", after, f" ({gain}{interval})"]
 
 
 def alarm_box(alarms: Sequence[Record]) -> list[Markup]:
@@ -149,23 +183,12 @@ def alarm_box(alarms: Sequence[Record]) -> list[Markup]:
     return [html.alarm("Alarms", "Read the samples before you believe the reward:", items)]
 
 
-def _curves(data: SamplesData) -> Markup:
-    began = {alarm["kind"]: alarm["step"] for alarm in data.alarms}
-    return picture(
-        lambda width: performance_figure(data.metrics, began, data.kl_budget, "", width),
-        "Reward, judge, KL, share of completions that end, length and variety over updates",
-    )
-
-
-def _comparison(changes: Mapping[str, Mapping[str, Any]]) -> list[Content]:
+def _comparison(changes: Mapping[str, Record]) -> list[Content]:
     rows = []
-    for name, words in NAMES.items():
-        if name in changes:
-            write = share if name == "ended" else number
-            change = changes[name]
-            rows.append(
-                [words, write(change["before"]), write(change["after"]), *_gain(change, write)]
-            )
+    for name, change in changes.items():
+        write = share if FIGURES[name].is_share else number
+        values = (write(change["before"]), write(change["after"]), *_difference(change, write))
+        rows.append([FIGURES[name].title, *values])
     head = ["Mean over prompts", "Before", "After", "Difference", "95 % interval"]
     note = (
         "The same prompts and the same random numbers before and after. Intervals are over prompts: "
@@ -183,50 +206,40 @@ def sample_parts(samples: Sequence[Mapping[str, Any]]) -> list[Content]:
     judged = any(token.get("advantage") is not None for token in tokens)
     rows = (_sample(index, row, deepest) for index, row in enumerate(samples))
     lead = (
-        "Before: what the reference, the model that PPO started from, wrote with the same random numbers. "
-        "Each token's figures are in its tooltip and in the table below it."
+        f"Before: what the reference, the model that {TITLE} started from, wrote with the same random "
+        "numbers. Each token's figures are in its tooltip and in the table below it."
     )
     return [tag("p.note", lead), _switch(deepest, judged), *rows]
 
 
 def _switch(deepest: Mapping[str, float], judged: bool) -> Markup:
     """The choice of colours and what they mean."""
-    choices: list[Content] = [tag("span", "Colour of tokens:"), _radio("kl", "KL", checked=True)]
-    if judged:
-        choices.append(_radio("advantage", "advantage", checked=False))
-    ramp = tag("span.ramp", attributes={"aria-hidden": "true"})
-    kl = (
-        f"likelier before (−{number(deepest['kl'])} nats)",
-        f"likelier now (+{number(deepest['kl'])})",
-    )
-    size = number(deepest["advantage"])
-    gain = (f"worse than expected (−{size})", f"better than expected (+{size})")
+    names = {"kl": "KL", "advantage": "advantage"} if judged else {"kl": "KL"}
+    kl, gain = (number(deepest[name]) for name in ("kl", "advantage"))
     legend = tag(
         "span.legend",
-        tag("span.by-kl", kl[0]),
-        tag("span.by-advantage", gain[0]),
-        ramp,
-        tag("span.by-kl", kl[1]),
-        tag("span.by-advantage", gain[1]),
+        tag("span.by-kl", f"likelier before (−{kl} nats)"),
+        tag("span.by-advantage", f"worse than expected (−{gain})"),
+        tag("span.ramp", attributes={"aria-hidden": "true"}),
+        tag("span.by-kl", f"likelier now (+{kl})"),
+        tag("span.by-advantage", f"better than expected (+{gain})"),
     )
-    return tag("div.switch", *choices, legend)
-
-
-def _radio(name: str, words: str, checked: bool) -> Markup:
-    given = {"type": "radio", "name": "colour", "id": name, "autocomplete": "off"}
-    if checked:
-        given["checked"] = "checked"
-    return tag("label", tag("input", attributes=given), words)
+    choices = []
+    for name, words in names.items():
+        radio = {"type": "radio", "name": "colour", "id": name, "autocomplete": "off"}
+        radio |= {"checked": "checked"} if name == "kl" else {}
+        choices.append(tag("label", tag("input", attributes=radio), words))
+    return tag("div.switch", tag("span", "Colour of tokens:"), *choices, legend)
 
 
 def _sample(index: int, row: Mapping[str, Any], deepest: Mapping[str, float]) -> Markup:
     before, after = row["before"], row["after"]
     tokens = after["tokens"]
     given = tag("span.given", row["prompt"])
-    cells = [
-        [_readable(token["action"]), *(_number(token.get(name)) for name in FIELDS)]
-        for token in tokens
-    ]
+    cells = []
+    for token in tokens:
+        text = token["action"].translate(BLANKS)
+        cells.append([text, *(_number(token.get(name)) for name in COLUMNS)])
     ended = tag("span.end", "end")
     shown = tokens[:-1] if after["ended"] else tokens
     drawn = [piece for token in shown for piece in _token(token, deepest)]
@@ -242,14 +255,13 @@ def _sample(index: int, row: Mapping[str, Any], deepest: Mapping[str, float]) ->
             tag("dd.text", given, *drawn, *([ended] if after["ended"] else [])),
             tag("dd.scores", *_scores(after)),
         ),
-        fold("Numbers of its tokens", table(["Token", *COLUMNS], cells)),
+        fold("Numbers of its tokens", table(["Token", *COLUMNS.values()], cells)),
     )
 
 
 def _token(token: Mapping[str, Any], deepest: Mapping[str, float]) -> list[Content]:
     """A token with its colours; blanks before it have none, for at a line's end they would be a stripe."""
-    columns = zip(COLUMNS, FIELDS, strict=True)
-    words = " · ".join(f"{name} {_number(token.get(field))}" for name, field in columns)
+    words = " · ".join(f"{title} {_number(token.get(name))}" for name, title in COLUMNS.items())
     style = "; ".join(
         f"--{name}: {_shade(token.get(name), deepest[name])}" for name in ("kl", "advantage")
     )
@@ -282,30 +294,18 @@ def _deepest(values: Sequence[float | None]) -> float:
     return max(1e-3, float(np.percentile(sizes, DEEPEST))) if sizes else 1.0
 
 
-def _interval(change: Mapping[str, Any]) -> str:
-    gain, between = _gain(change, number)
-    return gain if between == NOTHING else f"{gain}, 95 % interval {between}"
+def _difference(change: Record, write: Callable[[float], str]) -> tuple[str, str]:
+    """How far a figure moved, and the interval of that."""
+    names = ("gain", "low", "high") if change["low"] is not None else ("gain",)
+    values = [change[name] for name in names]
+    gain, *ends = [write(value) if value < 0 else f"+{write(value)}" for value in values]
+    return gain, " … ".join(ends) or NOTHING
 
 
-def _gain(change: Mapping[str, Any], write: Any) -> tuple[str, str]:
-    low, high = (change[end] for end in ("low", "high"))
-    between = NOTHING if low is None else f"{_signed(low, write)} … {_signed(high, write)}"
-    return _signed(change["gain"], write), between
-
-
-def _signed(value: float, write: Any) -> str:
-    return write(value) if value < 0 else f"+{write(value)}"
-
-
-def share(value: float) -> str:
+def share(value: float | None) -> str:
     """A share in per cent."""
-    return f"{100 * value:.0f}\u00a0%".replace("-", "−")
+    return NOTHING if value is None else f"{100 * value:.0f}\u00a0%".replace("-", "−")
 
 
 def _number(value: float | None) -> str:
     return NOTHING if value is None or not np.isfinite(value) else f"{value:.2f}".replace("-", "−")
-
-
-def _readable(text: str) -> str:
-    """A token with its blanks to be seen."""
-    return text.replace(" ", "·").replace("\n", "↵").replace("\t", "⇥")

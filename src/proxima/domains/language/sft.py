@@ -21,21 +21,20 @@ import optax
 from jax import Array
 
 from proxima.core.errors import ProximaError
+from proxima.domains.domain import Trainable, Trained, Verdict
 from proxima.domains.language.batches import Place, drawn, filled, in_batches, with_eos
 from proxima.domains.language.config import SFTConfig
-from proxima.domains.language.model import Part, fresh_part, merged_decoder, places
-from proxima.domains.language.optimizers import (
-    Numbers,
-    adamw_step,
-    first_adam,
-    numbers,
-    one_cycle,
-)
+from proxima.domains.language.data import imitated
+from proxima.domains.language.model import Part, fresh_part, places
+from proxima.domains.language.optimizers import Numbers, adamw_step, first_adam, numbers, one_cycle
+from proxima.domains.language.pipeline import Trial, first_model, save_policy, trainable
 from proxima.domains.language.samples import Rows
+from proxima.domains.language.stages import SFT
 from proxima.domains.language.tokenizer import Ids
 from proxima.domains.language.training import Training
 from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import Decoder, logits_of
+from proxima.run.results import Outcome
 
 
 class SFTState(NamedTuple):
@@ -45,7 +44,7 @@ class SFTState(NamedTuple):
     optimizer: optax.OptState
 
 
-class Told(NamedTuple):
+class Batch(NamedTuple):
     """What a step is given and does not change."""
 
     base: Decoder
@@ -66,7 +65,7 @@ def sft_stage(
 ) -> Training:
     """The stage over texts as ids, without EOS; `checkpoint` spares memory inside layers."""
     longest = min(config.max_tokens or base.config.context, base.config.context)
-    texts, others = (with_eos(each, eos_id, longest) for each in (train, held_out))
+    texts, others = (with_eos(lists, eos_id, longest) for lists in (train, held_out))
     for name, lists in (("training", texts), ("held-out", others)):
         if not any(len(ids) > 1 for ids in lists):
             raise ProximaError(f"sft: there is no {name} text of at least one token; bring some")
@@ -81,10 +80,10 @@ def sft_stage(
         chosen = drawn(len(texts), config.batch_size, seed, n)
         rows = place(filled([texts[i] for i in chosen], config.batch_size, longest))
         rate = one_cycle(n, updates, config.learning_rate)
-        told = Told(base, rows, numbers(rate, config.weight_decay, config.max_grad_norm))
-        state, metrics = sft_step(told, state, checkpoint)
-        found = {name: float(value) for name, value in jax.device_get(metrics).items()}
-        return state, found | {"train/learning_rate": rate}
+        batch = Batch(base, rows, numbers(rate, config.weight_decay, config.max_grad_norm))
+        state, metrics = sft_step(batch, state, checkpoint)
+        figures = {name: float(value) for name, value in jax.device_get(metrics).items()}
+        return state, figures | {"train/learning_rate": rate}
 
     def evaluate(state: SFTState) -> dict[str, float]:
         total = count = 0.0
@@ -95,11 +94,6 @@ def sft_stage(
         return {"eval/loss": loss, "eval/perplexity": exp(min(loss, 700.0))}
 
     return Training(updates, init, update, evaluate, config.evaluate_every)
-
-
-def tuned(base: Decoder, state: SFTState) -> Decoder:
-    """The fine-tuned model, adapters worked in."""
-    return merged_decoder(base, state.part)
 
 
 def token_losses(
@@ -125,11 +119,11 @@ def mean_loss(
 
 
 @eqx.filter_jit(donate="all-except-first")
-def sft_step(told: Told, state: SFTState, checkpoint: bool) -> tuple[SFTState, dict[str, Array]]:
+def sft_step(batch: Batch, state: SFTState, checkpoint: bool) -> tuple[SFTState, dict[str, Array]]:
     """One optimizer step; the old state is given up."""
     grad = jax.value_and_grad(mean_loss, has_aux=True)
-    (loss, count), gradient = grad(state.part, told.base, told.rows, checkpoint)
-    part, optimizer, norm = adamw_step(state.part, gradient, state.optimizer, told.numbers)
+    (loss, count), gradient = grad(state.part, batch.base, batch.rows, checkpoint)
+    part, optimizer, norm = adamw_step(state.part, gradient, state.optimizer, batch.numbers)
     metrics = {"loss/sft": loss, "train/grad_norm": norm, "train/tokens": count}
     return SFTState(part, optimizer), metrics
 
@@ -139,3 +133,27 @@ def loss_sums(base: Decoder, part: Part, rows: Rows) -> Array:
     """The sum of the losses of the rows' tokens and their number, (2,)."""
     losses, valid = token_losses(base, part, rows)
     return jnp.stack([jnp.sum(losses), jnp.sum(valid).astype(jnp.float32)])
+
+
+def make(trial: Trial) -> Trainable:
+    """Supervised fine-tuning; leaves the reference that the stages after it start from."""
+    scenario, (texts, tokenizer, _) = trial.scenario, trial.material
+    assert scenario.sft is not None
+    base = first_model(trial)
+    training = sft_stage(
+        scenario.sft,
+        base,
+        scenario.lora,
+        imitated(scenario.data, texts.train, tokenizer),
+        imitated(scenario.data, texts.held_out, tokenizer),
+        tokenizer.eos_id,
+        trial.seed,
+        scenario.model.gradient_checkpointing,
+        trial.place,
+    )
+
+    def judge(trained: Trained) -> Verdict:
+        save_policy(trial, base, trained.lanes[0].part, trained.trials[0] / SFT.model)
+        return Verdict([Outcome()])
+
+    return trainable(trial, SFT, training, judge)

@@ -1,54 +1,122 @@
-"""The stages of a language scenario, trial by trial, and what each leaves for those after it.
+"""The stages of a language scenario, a value each: what it trains, checks, measures and leaves behind.
 
     sft            trial_k/reference/            what the stages after it start from, a Hugging Face folder
     reward_model   trial_k/reward_model/model/   a reward model that any run can use
     ppo            trial_k/model/                the policy, a Hugging Face folder; with LoRA adapter/ too
                    trial_k/samples.html          before and after, token by token
 
-What a stage made is read from disk also by the run that made it, so that one which is resumed goes on
-from the same bits.
+A new one is its settings and their section (`config.py`), a file that ends with `make`, and a value here.
+Scenarios are read and listed without tokenizers and models, so a value has the path of `make`.
 """
 
-from collections.abc import Callable
-from functools import partial
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from proxima.domains.domain import Planned, Trainable, Trained, Verdict
-from proxima.domains.language import alarms, plots
-from proxima.domains.language.evaluate import Measured
-from proxima.domains.language.hf import save_model
-from proxima.domains.language.model import Part, merged_decoder
-from proxima.domains.language.parts import (
-    REFERENCE_FOLDER,
-    Material,
-    PPOParts,
-    first_model,
-    ppo_parts,
-    reference_of,
-    reward_stage_of,
-    save_reference,
-    save_reward,
-    sft_of,
-)
-from proxima.domains.language.peft import save_adapters
-from proxima.domains.language.results import Gain, LanguageTrial
-from proxima.domains.language.samples_page import gains
-from proxima.domains.language.samples_report import MODEL, PROMPTS, TABLE, write_trial_page
-from proxima.domains.language.scenario import LanguageScenario, stages_of
-from proxima.domains.language.training import NOTHING_ENDS_IT, Ending, Measure, Training, stage_of
-from proxima.run.files import write_json
-from proxima.run.results import Alarm, Episodes, Outcome, described
+from proxima.core.faults import Fault
+from proxima.domains.domain import Counts
+from proxima.domains.language.config import LanguagePPOConfig, LanguageScenario
+from proxima.domains.language.training import Measure
+from proxima.run.results import StageResult
+from proxima.scenario.words import either
+from proxima.train.stage import Row
 
-ADAPTER = "adapter"
-MEASURES = {
-    "sft": Measure(
+
+class Figure(NamedTuple):
+    """What a person calls a held-out figure, and how it is written."""
+
+    title: str
+    form: str = "{:.2f}"
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is written in per cent."""
+        return self.form.endswith("%}")
+
+
+class LanguageStage(NamedTuple):
+    """A stage as checks, pages and closing lines see it."""
+
+    name: str  # of its section in a scenario, and of its folder in a trial
+    title: str
+    make: str  # path of the function that makes a `Trainable` of a `pipeline.Trial`
+    measure: Measure
+    figures: Mapping[str, Figure]  # of its evaluations, by name
+    cards: Sequence[str]  # the figures at the top of a page
+    budget: Callable[[Any], str]  # of its settings
+    checks: Callable[[LanguageScenario], Iterator[Fault]] = lambda scenario: iter(())
+    # Its settings, its result and its metrics → how much a trial has seen.
+    counts: Callable[[Any, StageResult, Sequence[Row]], Counts] = lambda config, result, rows: (
+        Counts(result.steps, 0)
+    )
+    model: str = ""  # the folder in a trial with a model to talk to; none: it leaves none
+
+
+def ppo_faults(scenario: LanguageScenario) -> Iterator[Fault]:
+    """Sizes that do not divide each other, no room for completions, no reward."""
+    ppo, new, reward = scenario.ppo, scenario.model.new, scenario.reward
+    assert ppo is not None
+    yield from size_faults(ppo)
+    length = scenario.data.prompt_tokens + ppo.new_tokens
+    if scenario.model.path is None and not scenario.data.chat and length > new.context:
+        text = f"{ppo.new_tokens} after prompts of data.prompt_tokens "
+        text += f"({scenario.data.prompt_tokens}) do not fit model.new.context ({new.context})"
+        yield Fault(
+            (("ppo", "new_tokens"), ("data", "prompt_tokens"), ("model", "new", "context")),
+            f"{text}; make the context {length} or the others less",
+        )
+    if reward.kind == "model" and reward.path is None and scenario.reward_model is None:
+        text = "model, and there is none; write reward_model: {}, name one in reward.path, or set "
+        yield Fault((("reward", "kind"), ("reward_model",)), text + "reward.kind to function")
+
+
+def size_faults(config: LanguagePPOConfig) -> Iterator[Fault]:
+    """Sizes of PPO that do not divide each other."""
+    sizes = [("batch_size", "minibatch_size"), ("minibatch_size", "micro_batches")]
+    if config.advantage != "gae":
+        sizes.append(("batch_size", "group_size"))
+    for whole, part in sizes:
+        size, share = getattr(config, whole), getattr(config, part)
+        if size % share:
+            below = size // share * share
+            nearest = either([str(value) for value in (below, below + share) if value])
+            text = f"{size} is not a multiple of ppo.{part} ({share}); nearest that work: {nearest}"
+            yield Fault((("ppo", whole), ("ppo", part)), text)
+
+
+def ppo_counts(config: LanguagePPOConfig, result: StageResult, rows: Sequence[Row]) -> Counts:
+    """What every algorithm's trials have: a token is a step, a completion an episode."""
+    tokens = round(config.batch_size * sum(row.get("train/length", 0.0) for row in rows))
+    return Counts(tokens, result.updates * config.batch_size)
+
+
+SFT = LanguageStage(
+    name="sft",
+    title="Supervised fine-tuning",
+    make="proxima.domains.language.sft:make",
+    measure=Measure(
         "eval/loss", -1.0, {"loss/sft": "loss", "eval/perplexity": "held-out perplexity"}
     ),
-    "reward_model": Measure(
+    figures={"perplexity": Figure("Perplexity of held-out texts", "{:.1f}")},
+    cards=("loss",),
+    budget=lambda config: f"{config.epochs} epochs",
+    model="reference",
+)
+REWARD_MODEL = LanguageStage(
+    name="reward_model",
+    title="Reward model",
+    make="proxima.domains.language.reward_stage:make",
+    measure=Measure(
         "eval/accuracy", 1.0, {"loss/reward_model": "loss", "eval/accuracy": "held-out accuracy"}
     ),
-    "ppo": Measure(
+    figures={"accuracy": Figure("Reward model: held-out pairs told apart", "{:.1%}")},
+    cards=("accuracy",),
+    budget=lambda config: f"{config.updates} updates",
+)
+PPO = LanguageStage(
+    name="ppo",
+    title="PPO",
+    make="proxima.domains.language.ppo:make",
+    measure=Measure(
         "eval/reward",
         1.0,
         {
@@ -59,162 +127,31 @@ MEASURES = {
             "eval/judge": "judge",
         },
     ),
+    figures={
+        "reward": Figure("Reward of a completion", "{:+.3f}"),
+        "judge": Figure("Judge's opinion", "{:+.3f}"),
+        "kl": Figure("KL per completion (nats)"),
+        "eos_rate": Figure("End by themselves", "{:.0%}"),
+        "length": Figure("Tokens per completion", "{:.1f}"),
+        "entropy": Figure("Entropy per token (nats)"),
+        "distinct_1": Figure("Different tokens", "{:.0%}"),
+        "distinct_2": Figure("Different bigrams", "{:.0%}"),
+    },
+    cards=("reward", "judge", "kl", "eos_rate"),
+    budget=lambda config: f"{config.updates} updates",
+    checks=ppo_faults,
+    counts=ppo_counts,
+    model="model",
+)
+STAGES = {stage.name: stage for stage in (SFT, REWARD_MODEL, PPO)}  # in the order in which they run
+POLICY = PPO.name  # the stage whose policy pages and curves are about
+FIGURES = {
+    f"{stage.name}/{name}": figure
+    for stage in STAGES.values()
+    for name, figure in stage.figures.items()
 }
-Directory = Callable[[int], Path]  # of a trial
 
 
-def planned_stages(scenario: LanguageScenario, material: Material) -> list[Planned]:
-    """Every trial's stages one after the other."""
-    makers = {"sft": make_sft, "reward_model": make_reward_model, "ppo": make_ppo}
-    return [
-        Planned(name, (trial,), partial(makers[name], scenario, material, trial), kept=True)
-        for trial in range(scenario.trials)
-        for name in stages_of(scenario)
-    ]
-
-
-def make_sft(
-    scenario: LanguageScenario, material: Material, trial: int, directory: Directory
-) -> Trainable:
-    """Supervised fine-tuning; leaves the reference."""
-    base = first_model(scenario, material, scenario.seed + trial)
-    training = sft_of(scenario, material, base, scenario.seed + trial)
-
-    def judge(trained: Trained) -> Verdict:
-        save_reference(trained.trials[0], material, base, trained.lanes[0])
-        return Verdict([Outcome()])
-
-    return _trainable(scenario, training, trial, "sft", judge)
-
-
-def make_reward_model(
-    scenario: LanguageScenario, material: Material, trial: int, directory: Directory
-) -> Trainable:
-    """The reward model; leaves it calibrated."""
-    seed = scenario.seed + trial
-    base = reference_of(scenario, material, directory(trial), seed)
-    training = reward_stage_of(scenario, material, base, seed)
-
-    def judge(trained: Trained) -> Verdict:
-        part = trained.lanes[0].part
-        model = save_reward(trained.folders[0], scenario, material, base, part, seed)
-        calibration = {"mean": float(model.mean), "std": float(model.std)}
-        return Verdict([Outcome(details=LanguageTrial(calibration=calibration))])
-
-    return _trainable(scenario, training, trial, "reward_model", judge)
-
-
-def make_ppo(
-    scenario: LanguageScenario, material: Material, trial: int, directory: Directory
-) -> Trainable:
-    """PPO; leaves the policy, and what it does with held-out prompts."""
-    seed, config = scenario.seed + trial, scenario.evaluation
-    base = reference_of(scenario, material, directory(trial), seed)
-    parts = ppo_parts(scenario, material, base, directory(trial), seed)
-    ending = Ending(
-        patience=config.patience,
-        stop_when_converged=config.stop_when_converged,
-        stop_on_alarm=config.stop_on_alarm,
-        alarms=lambda history: alarms.new_alarms(history, config.alarms),
-    )
-    judge = partial(judge_ppo, scenario, parts, trial)
-    trainable = _trainable(scenario, parts.training, trial, "ppo", judge, ending)
-    return trainable._replace(
-        export=partial(export_policy, scenario, material, parts),
-        draw=partial(draw_ppo, scenario, trial),
-    )
-
-
-def _trainable(
-    scenario: LanguageScenario,
-    training: Training,
-    trial: int,
-    name: str,
-    judge: Callable[[Trained], Verdict],
-    ending: Ending = NOTHING_ENDS_IT,
-) -> Trainable:
-    stage = stage_of(
-        training,
-        trial,
-        MEASURES[name],
-        scenario.checkpoint,
-        scenario.evaluation.checkpoint,
-        ending,
-    )
-    return Trainable(stage, judge, draw=partial(draw_stage, scenario, name))
-
-
-def judge_ppo(scenario: LanguageScenario, parts: PPOParts, trial: int, trained: Trained) -> Verdict:
-    """The policy on the held-out prompts beside the reference; samples are written."""
-    (state,), evaluator = trained.lanes, parts.evaluator
-    before, after = evaluator.reference(), evaluator.measure(state.policy)
-    write_json(
-        trained.trials[0] / TABLE, evaluator.samples(state.policy, parts.learnt(state), after)
-    )
-    by_prompt = {"before": before.by_prompt(), "after": after.by_prompt()}
-    write_json(trained.folders[0] / PROMPTS, by_prompt)
-    history = [row for row in trained.rows(0) if "eval/reward" in row]
-    sounded = alarms.alarms(history, scenario.evaluation.alarms)
-    details = LanguageTrial(
-        gains={name: Gain(**gain) for name, gain in gains(*by_prompt.values()).items()},
-        alarms=tuple(Alarm(**alarm._asdict(), trial=trial) for alarm in sounded),
-    )
-    reference = _described(before)
-    outcome = Outcome(
-        evaluation=_described(after),
-        reference=reference,
-        baselines={"reference": reference.return_mean},
-        details=details,
-    )
-    return Verdict([outcome])
-
-
-def _described(measured: Measured) -> Episodes:
-    """Rewards of the held-out prompts as results hold episodes; a token is a step."""
-    return described(measured.reward, measured.length)
-
-
-def export_policy(
-    scenario: LanguageScenario, material: Material, parts: PPOParts, trained: Trained
-) -> None:
-    """The policy as a Hugging Face folder, and with LoRA its adapter alone."""
-    trial, policy = trained.trials[0], trained.lanes[0].policy
-    save_model(merged_decoder(parts.base, policy), trial / MODEL, material.folder)
-    material.tokenizer.save(trial / MODEL)
-    _export_adapter(scenario, material, policy, trial)
-
-
-def _export_adapter(
-    scenario: LanguageScenario, material: Material, policy: Part, trial: Path
-) -> None:
-    if scenario.lora is None or policy.adapters is None:
-        return
-    tuned = scenario.sft is not None
-    base = trial / REFERENCE_FOLDER if tuned or material.folder is None else material.folder
-    save_adapters(policy.adapters, scenario.lora, trial / ADAPTER, base)
-
-
-def draw_stage(
-    scenario: LanguageScenario, name: str, trained: Trained, lane: int, outcome: Outcome
-) -> None:
-    """All that the stage recorded."""
-    picture = trained.folders[lane] / "plots" / f"{name}.png"
-    trained.paint(
-        plots.stage, picture, trained.rows(lane), f"{scenario.name}, {name.replace('_', ' ')}"
-    )
-
-
-def draw_ppo(
-    scenario: LanguageScenario, trial: int, trained: Trained, lane: int, outcome: Outcome
-) -> None:
-    """Performance with its alarms, and the page of samples."""
-    draw_stage(scenario, "ppo", trained, lane, outcome)
-    details: Any = outcome.details
-    trained.paint(
-        plots.performance,
-        trained.folders[lane] / "plots" / "performance.png",
-        trained.rows(lane),
-        {alarm.kind: alarm.step for alarm in details.alarms},
-        scenario.evaluation.alarms.kl_budget,
-    )
-    write_trial_page(scenario, trained.trials[lane], details.alarms)
+def stages_of(scenario: LanguageScenario) -> list[LanguageStage]:
+    """The stages of a scenario, in their order."""
+    return [stage for stage in STAGES.values() if getattr(scenario, stage.name) is not None]

