@@ -14,6 +14,7 @@ from jax import Array
 
 from proxima.core.types import PyTree
 from proxima.nets.lora import Adapters
+from proxima.nets.norms import normed
 from proxima.nets.transformer import (
     Cache,
     Decoder,
@@ -22,17 +23,11 @@ from proxima.nets.transformer import (
     attend,
     embed,
     mlp,
-    normed,
     qkv,
     turns_of,
 )
 
-
-class Apart(NamedTuple):
-    """A decoder's layers, none of them part of a larger array."""
-
-    layers: tuple[Layer, ...]
-    adapters: tuple[Adapters | None, ...]
+Layers = tuple[tuple[Layer, Adapters | None], ...]  # none of them part of a larger array
 
 
 class LayerCaches(NamedTuple):
@@ -44,13 +39,16 @@ class LayerCaches(NamedTuple):
     length: Array
 
 
-def apart(decoder: Decoder, adapters: Adapters | None) -> Apart:
+def apart(decoder: Decoder, adapters: Adapters | None) -> Layers:
     """The layers, unstacked and turned, with their adapters."""
-    numbers = range(decoder.config.layers)
-    layers = tuple(_turned(_layer(decoder.layers, n)) for n in numbers)
-    changes = tuple(_layer(adapters, n) for n in numbers)
+
+    def layer(n: int) -> tuple[Layer, Adapters | None]:
+        weights, adapter = jax.tree.map(lambda leaf: leaf[n], (decoder.layers, adapters))
+        return jax.tree.map(_turned, weights, is_leaf=_is_projection), adapter
+
+    layers = tuple(map(layer, range(decoder.config.layers)))
     # Without the barrier they would be taken apart inside the loop, which is what this avoids.
-    return Apart(*jax.lax.optimization_barrier((layers, changes)))
+    return jax.lax.optimization_barrier(layers)
 
 
 def caches_apart(cache: Cache) -> LayerCaches:
@@ -59,14 +57,14 @@ def caches_apart(cache: Cache) -> LayerCaches:
 
 
 def next_states(
-    decoder: Decoder, parts: Apart, ids: Array, mask: Array, caches: LayerCaches
+    decoder: Decoder, layers: Layers, ids: Array, mask: Array, caches: LayerCaches
 ) -> tuple[Array, LayerCaches]:
     """The last layer's output at one more token of each row (B, width), and the caches with it."""
     positions = jnp.maximum(jnp.sum(caches.mask, axis=1) + mask - 1, 0)[:, None]
     known = jax.lax.dynamic_update_slice(caches.mask, mask[:, None], (0, caches.length))
     h, turns = embed(decoder, ids[:, None], positions), turns_of(decoder.config, positions)
     updated: list[tuple[Array, Array]] = []
-    for layer, adapter, *old in zip(*parts, caches.keys, caches.values, strict=True):
+    for (layer, adapter), *old in zip(layers, caches.keys, caches.values, strict=True):
         q, *new = qkv(decoder.config, layer, adapter, h, turns)
         start = (0, 0, caches.length, 0)
         keys, values = map(jax.lax.dynamic_update_slice, old, new, [start, start])
@@ -74,21 +72,13 @@ def next_states(
         h = h + mlp(decoder.config, layer, adapter, h)
         updated.append((keys, values))
     all_keys, all_values = zip(*updated, strict=True)
-    h = normed(decoder.config, decoder.norm, h)[:, 0]
+    h = normed(decoder.norm, h, decoder.config.norm_eps)[:, 0]
     return h, LayerCaches(all_keys, all_values, known, caches.length + 1)
 
 
-def _layer(stacked: PyTree, number: int) -> PyTree:
-    return jax.tree.map(lambda leaf: leaf[number], stacked)
+def _is_projection(part: PyTree) -> bool:
+    return isinstance(part, Projection)
 
 
-def _turned(layer: Layer) -> Layer:
-    return jax.tree.map(
-        lambda part: (
-            Projection(part.weight.T, part.bias, turned=True)
-            if isinstance(part, Projection)
-            else part
-        ),
-        layer,
-        is_leaf=lambda part: isinstance(part, Projection),
-    )
+def _turned(part: PyTree) -> PyTree:
+    return Projection(part.weight.T, part.bias, turned=True) if _is_projection(part) else part

@@ -11,9 +11,8 @@ from jax import Array
 
 from proxima.core.spaces import Box, ObservationSpace, flat_size
 from proxima.core.types import PyTree
-from proxima.nets.actor_critic import MLPConfig
+from proxima.nets.actor_critic import Dense, MLPConfig
 from proxima.nets.mlp import MLP, mlp
-from proxima.nets.observations import Dense
 
 SMALLEST_HALF = 1e-8  # a coordinate whose bounds coincide is 0 in units
 

@@ -15,10 +15,10 @@ class Norm(eqx.Module):
     shift: Array | None
 
 
-def normed(norm: Norm, x: Array, centred: bool, eps: float) -> Array:
-    """x with size 1 along its last axis, and with `centred` mean 0, then scaled and shifted."""
+def normed(norm: Norm, x: Array, eps: float) -> Array:
+    """x with size 1 along its last axis, for LayerNorm mean 0 too, then scaled and shifted."""
     exact = x.astype(jnp.float32)
-    if centred:
+    if norm.shift is not None:
         exact = exact - jnp.mean(exact, axis=-1, keepdims=True)
     scaled = _scaled(_to_size_one(exact, eps).astype(x.dtype), norm.scale)
     return scaled if norm.shift is None else scaled + _spread(norm.shift, x)

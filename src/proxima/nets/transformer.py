@@ -20,10 +20,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from proxima.nets import norms
-from proxima.nets.lora import TARGETS, Adapters, LowRank, adapted, merged
-from proxima.nets.norms import Norm
-from proxima.nets.rotary import RopeScaling, frequencies_of, rotate, turns_at
+from proxima.nets.lora import TARGETS, Adapters, LowRank
+from proxima.nets.mlp import product, product_turned
+from proxima.nets.norms import Norm, normed
 
 # The score of a position that is not attended to; finite, so that a row of pads is not NaN.
 FAR = -1e30
@@ -31,7 +30,15 @@ FAR = -1e30
 # A loop over layers keeps what its gradient needs by copying it; so few are written out instead.
 FEW_LAYERS = 4
 
-EMBEDDING_DEVIATION = 0.02  # GPT-2's and Llama's
+
+@dataclass(frozen=True, kw_only=True)
+class RopeScaling:
+    """Llama 3's stretching of the slow rotations, for contexts longer than those it was trained on."""
+
+    factor: float
+    low_frequency: float
+    high_frequency: float
+    trained_positions: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,17 +152,14 @@ def new_decoder(key: Array, config: DecoderConfig, dtype: str = "float32") -> De
         up=projection("up", width, inner, 1.0, mlp_bias),
         down=projection("down", inner, width, branch, mlp_bias),
     )
-    learned = config.positions == "learned"
+    learned, free = config.positions == "learned", not config.tied
+    deviation = 0.02  # GPT-2's and Llama's
     return Decoder(
-        embedding=normal("embedding", (config.vocabulary, width), EMBEDDING_DEVIATION),
-        positions=normal("positions", (config.context, width), EMBEDDING_DEVIATION)
-        if learned
-        else None,
+        embedding=normal("embedding", (config.vocabulary, width), deviation),
+        positions=normal("positions", (config.context, width), deviation) if learned else None,
         layers=layers,
         norm=norm(width),
-        head=None
-        if config.tied
-        else normal("head", (width, config.vocabulary), EMBEDDING_DEVIATION),
+        head=normal("head", (width, config.vocabulary), deviation) if free else None,
         config=config,
     )
 
@@ -168,11 +172,10 @@ def hidden_states(
     checkpoint: bool = False,
 ) -> Array:
     """The last layer's output at every position (B, T, width), normed; `mask` is False for pads."""
-    positions = positions_of(mask)
+    positions = jnp.maximum(jnp.cumsum(mask, axis=1) - 1, 0)  # among the valid ones; 0 for pads
     steps = jnp.arange(ids.shape[1])
     visible = mask[:, None, :] & (steps[None, :, None] >= steps[None, None, :])
-    h = embed(decoder, ids, positions)
-    turns = turns_of(decoder.config, positions)
+    h, turns = embed(decoder, ids, positions), turns_of(decoder.config, positions)
 
     def block(h: Array, layer: tuple[Layer, Adapters | None]) -> tuple[Array, None]:
         weights, adapter = layer
@@ -182,11 +185,9 @@ def hidden_states(
 
     if checkpoint:
         block = jax.checkpoint(block)
-    depth = decoder.config.layers
-    h, _ = jax.lax.scan(
-        block, h, (decoder.layers, adapters), unroll=depth if depth <= FEW_LAYERS else 1
-    )
-    return normed(decoder.config, decoder.norm, h)
+    unroll = decoder.config.layers if decoder.config.layers <= FEW_LAYERS else 1
+    h, _ = jax.lax.scan(block, h, (decoder.layers, adapters), unroll=unroll)
+    return normed(decoder.norm, h, decoder.config.norm_eps)
 
 
 def cached_states(
@@ -204,8 +205,7 @@ def cached_states(
     among = mask[:, None, :] & (steps[None, :, None] >= steps[None, None, :])
     cached = jnp.broadcast_to(cache.mask[:, None], (*ids.shape, cache.mask.shape[1]))
     visible = jnp.concatenate([cached, among], axis=2)
-    h = embed(decoder, ids, positions)
-    turns = turns_of(decoder.config, positions)
+    h, turns = embed(decoder, ids, positions), turns_of(decoder.config, positions)
 
     def block(h: Array, layer) -> tuple[Array, tuple[Array, Array]]:
         weights, adapter, keys, values = layer
@@ -219,7 +219,9 @@ def cached_states(
     keys = jax.lax.dynamic_update_slice(cache.keys, new[0], start)
     values = jax.lax.dynamic_update_slice(cache.values, new[1], start)
     known = jax.lax.dynamic_update_slice(cache.mask, mask, (0, cache.length))
-    return normed(decoder.config, decoder.norm, h), Cache(keys, values, known, cache.length + count)
+    return normed(decoder.norm, h, decoder.config.norm_eps), Cache(
+        keys, values, known, cache.length + count
+    )
 
 
 def empty_cache(decoder: Decoder, rows: int, context: int) -> Cache:
@@ -236,12 +238,8 @@ def logits_of(decoder: Decoder, h: Array) -> Array:
     return scores.astype(jnp.float32)
 
 
-def positions_of(mask: Array) -> Array:
-    """The position of each token among the valid ones of its row; 0 for pads."""
-    return jnp.maximum(jnp.cumsum(mask, axis=1) - 1, 0)
-
-
 def embed(decoder: Decoder, ids: Array, positions: Array) -> Array:
+    """What the first layer is given, (..., width)."""
     h = decoder.embedding[ids]
     return h if decoder.positions is None else h + decoder.positions[positions]
 
@@ -254,19 +252,28 @@ def qkv(
     turns: tuple[Array, Array] | None,
 ) -> tuple[Array, Array, Array]:
     """Queries (B, heads, T, head width), keys and values (B, kv heads, T, head width)."""
-    x = normed(config, layer.attention_norm, h)
+    x = normed(layer.attention_norm, h, config.norm_eps)
     q = _heads(_project(layer.q, adapter and adapter.q, x), config.heads)
     k = _heads(_project(layer.k, adapter and adapter.k, x), config.kv_heads)
     v = _heads(_project(layer.v, adapter and adapter.v, x), config.kv_heads)
     if layer.q_norm is not None and layer.k_norm is not None:
-        q, k = normed(config, layer.q_norm, q), normed(config, layer.k_norm, k)
+        eps = config.norm_eps
+        q, k = normed(layer.q_norm, q, eps), normed(layer.k_norm, k, eps)
     if turns is not None:
         q, k = rotate(q, turns), rotate(k, turns)
     return q, k, v
 
 
 def _project(projection: Projection, change: LowRank | None, x: Array) -> Array:
-    return adapted(projection.weight, projection.bias, change, x, projection.turned)
+    """xW + b, with the change where there is one; the low-rank product is never formed."""
+    multiply = product_turned if projection.turned else product
+    y = multiply(x, projection.weight)
+    if projection.bias is not None:
+        y = y + jnp.broadcast_to(projection.bias, y.shape)
+    if change is None:
+        return y
+    low = product(product(x.astype(change.a.dtype), change.a), change.b)
+    return y + (change.scale * low).astype(y.dtype)
 
 
 def _heads(x: Array, heads: int) -> Array:
@@ -288,7 +295,8 @@ def attend(config, layer: Layer, adapter, q: Array, k: Array, v: Array, visible:
 
 
 def mlp(config: DecoderConfig, layer: Layer, adapter: Adapters | None, h: Array) -> Array:
-    x = normed(config, layer.mlp_norm, h)
+    """What the layer's MLP adds to h."""
+    x = normed(layer.mlp_norm, h, config.norm_eps)
     up = _project(layer.up, adapter and adapter.up, x)
     if layer.gate is None:
         inner = ACTIVATIONS[config.activation](up)
@@ -317,39 +325,48 @@ def _gated_backward(
 _gated.defvjp(_gated_forward, _gated_backward)
 
 
-def normed(config: DecoderConfig, norm: Norm, x: Array) -> Array:
-    """x as the decoder's kind of norm has it."""
-    return norms.normed(norm, x, config.norm == "layer", config.norm_eps)
-
-
 def turns_of(config: DecoderConfig, positions: Array) -> tuple[Array, Array] | None:
-    """The rotations at each position; None where positions are learned."""
+    """Cosines and sines (B, 1, T, head width / 2) of the rotations at positions (B, T).
+
+    None where positions are learned. The slow rotations are those of `RopeScaling`.
+    """
     if config.positions == "learned":
         return None
-    half = config.head_width // 2
-    return turns_at(positions, frequencies_of(half, config.rope_theta, config.rope_scaling))
+    half, scaling = config.head_width // 2, config.rope_scaling
+    frequencies = config.rope_theta ** (-jnp.arange(half, dtype=jnp.float32) / half)
+    if scaling is not None:
+        # Waves shorter than the trained context stay, much longer ones are stretched, those between blend.
+        turns = scaling.trained_positions * frequencies / (2 * math.pi)
+        blend = (turns - scaling.low_frequency) / (scaling.high_frequency - scaling.low_frequency)
+        blend = jnp.clip(blend, 0.0, 1.0)
+        frequencies = (1 - blend) * frequencies / scaling.factor + blend * frequencies
+    angles = positions[:, None, :, None].astype(jnp.float32) * frequencies[None, None, None]
+    return jnp.cos(angles), jnp.sin(angles)
+
+
+def rotate(x: Array, turns: tuple[Array, Array]) -> Array:
+    """x (B, heads, T, head width) turned, its first half with its second."""
+    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    cos, sin = (jnp.broadcast_to(turn, first.shape) for turn in turns)
+    rotated = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    return rotated.astype(x.dtype)
 
 
 def matrices(decoder: Decoder) -> dict[str, Array]:
     """The stacked matrices that may have adapters, by target; a decoder without gates has no "gate"."""
-    layers = decoder.layers
-    projections = (layers.q, layers.k, layers.v, layers.o, layers.gate, layers.up, layers.down)
-    return {
-        target: projection.weight
-        for target, projection in zip(TARGETS, projections, strict=True)
-        if projection is not None
-    }
+    projections = {target: getattr(decoder.layers, target) for target in TARGETS}
+    return {target: part.weight for target, part in projections.items() if part is not None}
 
 
 def merge(decoder: Decoder, adapters: Adapters | None) -> Decoder:
     """The decoder with the changes worked into its weights; what has no change is shared, not copied."""
     if adapters is None:
         return decoder
-    changed = {
-        target: change
-        for target, change in zip(TARGETS, adapters, strict=True)
-        if change is not None
-    }
-    old = matrices(decoder)
-    new = [merged(old[target], change) for target, change in changed.items()]
-    return eqx.tree_at(lambda tree: [matrices(tree)[target] for target in changed], decoder, new)
+    old, new = matrices(decoder), {}
+    for target, change in adapters._asdict().items():
+        if change is not None:
+            matrix, low = old[target], jnp.einsum("lir,lro->lio", change.a, change.b)
+            new[target] = (matrix + change.scale * low).astype(matrix.dtype)
+    return eqx.tree_at(
+        lambda tree: [matrices(tree)[target] for target in new], decoder, list(new.values())
+    )

@@ -21,13 +21,13 @@ from proxima.domains.language import (
     TokenAttributor,
     ValueAdder,
 )
-from proxima.domains.language.buffer import shuffled
 from proxima.domains.language.config import (
     KLConfig,
     LanguageEvaluationConfig,
     LanguagePPOConfig,
     RewardConfig,
 )
+from proxima.domains.language.experience import shuffled
 from proxima.domains.language.model import (
     REFERENCE,
     fresh_part,

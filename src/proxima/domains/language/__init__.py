@@ -6,26 +6,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from proxima.domains.language.advantages import AdvantageComp
     from proxima.domains.language.attribution import TokenAttributor
-    from proxima.domains.language.buffer import ExperienceBuffer
     from proxima.domains.language.evaluate import Evaluator
+    from proxima.domains.language.experience import ExperienceBuffer, ValueAdder
     from proxima.domains.language.generate import Generator
     from proxima.domains.language.learn import ModelTrainer
     from proxima.domains.language.rewards import RewardComputer
     from proxima.domains.language.trainer import PPOTrainer, TrainingResults
-    from proxima.domains.language.values import ValueAdder
 
 # Loaded on first use: settings are read without waiting for JAX.
 _WHERE = {
     "AdvantageComp": "advantages",
     "Evaluator": "evaluate",
-    "ExperienceBuffer": "buffer",
+    "ExperienceBuffer": "experience",
     "Generator": "generate",
     "ModelTrainer": "learn",
     "PPOTrainer": "trainer",
     "RewardComputer": "rewards",
     "TokenAttributor": "attribution",
     "TrainingResults": "trainer",
-    "ValueAdder": "values",
+    "ValueAdder": "experience",
 }
 
 __all__ = [

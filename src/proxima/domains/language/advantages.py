@@ -9,6 +9,7 @@ critic. R is a completion's whole reward, the price of KL taken. Whitening, last
 of the batch: over a row or a minibatch it would make unequal things equal.
 """
 
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, final
 
@@ -81,29 +82,17 @@ _compiled = partial(jax.jit, static_argnames=("kind", "group_size", "whiten"))(a
 
 
 @final
+@dataclass(frozen=True)
 class AdvantageComp:
     """Advantages by one of the three kinds, with its numbers."""
 
-    def __init__(
-        self,
-        gamma: float = 1.0,
-        lam: float = 0.95,
-        kind: str = "gae",
-        group_size: int = 1,
-        whiten: bool = True,
-    ) -> None:
-        self.gamma, self.lam = gamma, lam
-        self.kind, self.group_size, self.whiten = kind, group_size, whiten
+    gamma: float = 1.0
+    lam: float = 0.95
+    kind: str = "gae"
+    group_size: int = 1
+    whiten: bool = True
 
     def compute_advantages(self, rewards: Array, values: Array, mask: Array) -> Advantages:
         """Advantages and returns, (B, N); `mask` says which tokens are valid."""
-        return _compiled(
-            rewards,
-            values,
-            mask,
-            jnp.float32(self.gamma),
-            jnp.float32(self.lam),
-            kind=self.kind,
-            group_size=self.group_size,
-            whiten=self.whiten,
-        )
+        numbers = jnp.float32(self.gamma), jnp.float32(self.lam)
+        return _compiled(rewards, values, mask, *numbers, self.kind, self.group_size, self.whiten)

@@ -1,12 +1,13 @@
 """Readable rows of state and action: a view of experience for people and export; nothing learns from it."""
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple, final
 
+import jax
 import numpy as np
 
 from proxima.domains.language.samples import Experience
-from proxima.domains.language.tokenizer import Tokenizer, unpadded
+from proxima.domains.language.tokenizer import Ids, Tokenizer, unpadded
 
 
 class Pair(NamedTuple):
@@ -24,40 +25,35 @@ class Pair(NamedTuple):
 
 
 @final
+@dataclass(frozen=True)
 class TokenAttributor:
     """Rows with text from experience, which holds ids."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
+    tokenizer: Tokenizer
 
     def extract_pairs(self, experience: Experience) -> list[Pair]:
         """One row per valid token, in reading order."""
-        columns = Experience(*(_on_host(leaf) for leaf in experience))
-        prompts, completions = unpadded(experience.prompts), unpadded(experience.completions)
+        columns = jax.tree.map(np.asarray, experience)
+        rows = zip(unpadded(columns.prompts), unpadded(columns.completions), strict=True)
         return [
-            pair
-            for row, (prompt, said) in enumerate(zip(prompts, completions, strict=True))
-            for pair in self._pairs(columns, row, prompt, said)
+            self._pair(columns, row, prompt, completion, index, action)
+            for row, (prompt, completion) in enumerate(rows)
+            for index, action in enumerate(self.tokenizer.tokens(completion))
         ]
 
-    def _pairs(
-        self, columns: Experience, row: int, prompt: list[int], said: list[int]
-    ) -> Iterator[Pair]:
-        for place, action in enumerate(self.tokenizer.tokens(said)):
-            now = float(columns.log_probs[row, place])
-            reference = float(columns.reference_log_probs[row, place])
-            yield Pair(
-                row=row,
-                state=self.tokenizer.decode([*prompt, *said[:place]]),
-                action=action,
-                logprob_policy=now,
-                logprob_ref=reference,
-                kl=now - reference,
-                value=float(columns.values[row, place]),
-                reward=float(columns.rewards[row, place]),
-                advantage=float(columns.advantages[row, place]),
-            )
-
-
-def _on_host(leaf):
-    return leaf if isinstance(leaf, tuple) else np.asarray(leaf)
+    def _pair(
+        self, columns: Experience, row: int, prompt: Ids, completion: Ids, index: int, action: str
+    ) -> Pair:
+        now = float(columns.log_probs[row, index])
+        reference = float(columns.reference_log_probs[row, index])
+        return Pair(
+            row=row,
+            state=self.tokenizer.decode([*prompt, *completion[:index]]),
+            action=action,
+            logprob_policy=now,
+            logprob_ref=reference,
+            kl=now - reference,
+            value=float(columns.values[row, index]),
+            reward=float(columns.rewards[row, index]),
+            advantage=float(columns.advantages[row, index]),
+        )

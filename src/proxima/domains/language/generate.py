@@ -40,7 +40,11 @@ class Generator:
         greedy: bool = False,
     ) -> None:
         """`greedy` takes the most probable token each time; log-probabilities stay those at T."""
-        check_vocabulary(base, tokenizer)
+        if tokenizer.size > base.config.vocabulary:  # ids that the model has no embedding for
+            raise ProximaError(
+                f"the tokenizer has {tokenizer.size} tokens and the model {base.config.vocabulary}; "
+                "take the tokenizer that belongs to the model"
+            )
         self.base, self.tokenizer = base, tokenizer
         self.new_tokens, self.temperature, self.greedy = new_tokens, temperature, greedy
 
@@ -98,15 +102,6 @@ def check_prompts(prompts: Sequence[Sequence[int]], base: Decoder, new_tokens: i
             )
 
 
-def check_vocabulary(base: Decoder, tokenizer: Tokenizer) -> None:
-    """Refuses a tokenizer with ids that the model has no embedding for."""
-    if tokenizer.size > base.config.vocabulary:
-        raise ProximaError(
-            f"the tokenizer has {tokenizer.size} tokens and the model {base.config.vocabulary}; "
-            "take the tokenizer that belongs to the model"
-        )
-
-
 class _Loop(NamedTuple):
     """What goes round while tokens are drawn; ids, masks and log-probabilities (N, B)."""
 
@@ -135,7 +130,7 @@ def completions_of(
     if decoder.embedding.dtype == jnp.float32:  # in bfloat16, merging would round the changes away
         decoder, adapters = merge(decoder, adapters), None
     row_keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(rows))
-    uniform = jax.vmap(lambda each: jax.random.uniform(each, (new_tokens,)))(row_keys).T
+    uniform = jax.vmap(lambda row_key: jax.random.uniform(row_key, (new_tokens,)))(row_keys).T
 
     def write(loop: _Loop, h: Array) -> _Loop:
         logits = logits_of(decoder, h) / temperature
@@ -154,13 +149,13 @@ def completions_of(
         )
 
     def step(loop: _Loop) -> _Loop:
-        h, caches = next_states(decoder, parts, loop.token, loop.going, loop.caches)
+        h, caches = next_states(decoder, layers, loop.token, loop.going, loop.caches)
         return write(loop._replace(caches=caches), h)
 
     # The last token of all is never put through the model: nothing is asked after it.
     empty = empty_cache(decoder, rows, width + new_tokens - 1)
     h, cache = cached_states(decoder, prompts.ids, prompts.mask, empty, adapters)
-    parts = apart(decoder, adapters)
+    layers = apart(decoder, adapters)
     first = _Loop(
         drawn=jnp.zeros((), jnp.int32),
         token=jnp.zeros(rows, jnp.int32),
@@ -210,6 +205,6 @@ def _inverse(sums: Array, goal: Array) -> tuple[Array, Array]:
     Rounding may put the goal at the last sum or beyond; just below it, what is found has a weight.
     """
     goal = jnp.minimum(goal, jnp.nextafter(sums[:, -1], 0.0))
-    place = jnp.sum(sums <= goal[:, None], axis=1)
-    before = jnp.take_along_axis(sums, jnp.maximum(place - 1, 0)[:, None], axis=1)[:, 0]
-    return place, jnp.where(place > 0, goal - before, goal)
+    index = jnp.sum(sums <= goal[:, None], axis=1)
+    before = jnp.take_along_axis(sums, jnp.maximum(index - 1, 0)[:, None], axis=1)[:, 0]
+    return index, jnp.where(index > 0, goal - before, goal)

@@ -1,7 +1,7 @@
 """Policy, reference, value and reward as small parts over one shared base.
 
     reference = base                      policy = base + its adapters (or its own weights)
-    value, reward = base + their adapters (or their own weights) + a head that gives one number per place
+    value, reward = base + their adapters (or their own weights) + a head that gives one number per token
 
 A part with `decoder` is fully fine-tuned: it has weights of its own and the base is not looked at.
 """
@@ -27,7 +27,7 @@ from proxima.nets.transformer import (
 
 
 class Head(NamedTuple):
-    """One number from a place's features."""
+    """One number from a token's features."""
 
     weight: Array  # (width,)
     bias: Array  # ()
@@ -77,8 +77,7 @@ def fresh_part(key: Array, base: Decoder, lora: LoraConfig | None, head: bool = 
 
     A head starts at 0 everywhere: it has no opinion yet.
     """
-    width = base.config.width
-    number = Head(jnp.zeros(width), jnp.zeros(())) if head else None
+    number = Head(jnp.zeros(base.config.width), jnp.zeros(())) if head else None
     if lora is None:
         return Part(decoder=jax.tree.map(jnp.copy, base), head=number)
     return Part(adapters=fresh_adapters(key, lora, matrices(base)), head=number)
@@ -89,8 +88,8 @@ def merged_decoder(base: Decoder, part: Part) -> Decoder:
     return merge(base if part.decoder is None else part.decoder, part.adapters)
 
 
-def places(base: Decoder, part: Part, rows: Rows, checkpoint: bool = False) -> Array:
-    """The last layer's features at every place, (B, T, width)."""
+def features(base: Decoder, part: Part, rows: Rows, checkpoint: bool = False) -> Array:
+    """The last layer's output at every token, (B, T, width)."""
     decoder = base if part.decoder is None else part.decoder
     return hidden_states(decoder, rows.ids, rows.mask, part.adapters, checkpoint)
 
@@ -98,8 +97,7 @@ def places(base: Decoder, part: Part, rows: Rows, checkpoint: bool = False) -> A
 def joined(prompts: Rows, completions: Rows) -> Rows:
     """Prompts and completions as one text each, (B, P + N)."""
     return Rows(
-        jnp.concatenate([prompts.ids, completions.ids], axis=1),
-        jnp.concatenate([prompts.mask, completions.mask], axis=1),
+        *(jnp.concatenate(leaves, axis=1) for leaves in zip(prompts, completions, strict=True))
     )
 
 
@@ -112,30 +110,27 @@ def score_completions(
     checkpoint: bool = False,
 ) -> Scored:
     """Log-probabilities and entropies of the tokens of completions, float32, 0 on pads."""
-    before = _before(places(base, part, joined(prompts, completions), checkpoint), completions)
+    before = _before(base, part, prompts, completions, checkpoint)
     logits = logits_of(base if part.decoder is None else part.decoder, before) / temperature
     # A comparison instead of a gather: its gradient is no scatter into all the logits.
     index = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 2)
-    said = jnp.sum(jnp.where(index == completions.ids[..., None], logits, 0.0), axis=-1)
+    chosen = jnp.sum(jnp.where(index == completions.ids[..., None], logits, 0.0), axis=-1)
     total = jax.nn.logsumexp(logits, axis=-1)
-    chosen = said - total
     entropies = total - jnp.sum(jnp.exp(logits - total[..., None]) * logits, axis=-1)
-    return Scored(
-        jnp.where(completions.mask, chosen, 0.0), jnp.where(completions.mask, entropies, 0.0)
-    )
+    return Scored(*(jnp.where(completions.mask, x, 0.0) for x in (chosen - total, entropies)))
 
 
 def values_before(
     base: Decoder, part: Part, prompts: Rows, completions: Rows, checkpoint: bool = False
 ) -> Array:
-    """The head's number at the place before each token of the completions, (B, N); 0 on pads."""
-    h = _before(places(base, part, joined(prompts, completions), checkpoint), completions)
+    """The head's number at the token before each one of the completions, (B, N); 0 on pads."""
+    h = _before(base, part, prompts, completions, checkpoint)
     return jnp.where(completions.mask, numbers(part, h), 0.0)
 
 
 def score_texts(base: Decoder, part: Part, rows: Rows, checkpoint: bool = False) -> Array:
     """The head's number at the last token of each text, (B,): a reward model's opinion."""
-    h = places(base, part, rows, checkpoint)
+    h = features(base, part, rows, checkpoint)
     last = rows.mask.shape[1] - 1 - jnp.argmax(rows.mask[:, ::-1], axis=1)
     return numbers(part, jnp.take_along_axis(h, last[:, None, None], axis=1)[:, 0])
 
@@ -146,7 +141,7 @@ def numbers(part: Part, h: Array) -> Array:
     return h.astype(jnp.float32) @ part.head.weight + part.head.bias
 
 
-def _before(h: Array, completions: Rows) -> Array:
-    """Features at the place before each token of the completions."""
+def _before(base: Decoder, part: Part, prompts: Rows, completions: Rows, checkpoint: bool) -> Array:
+    """Features at the token before each one of the completions."""
     width = completions.ids.shape[1]
-    return h[:, -width - 1 : -1]
+    return features(base, part, joined(prompts, completions), checkpoint)[:, -width - 1 : -1]

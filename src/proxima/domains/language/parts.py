@@ -12,7 +12,8 @@ from proxima.core.types import PyTree
 from proxima.domains.language.data import Texts, imitated, preferred, prompts_of, read_texts
 from proxima.domains.language.evaluate import Evaluator
 from proxima.domains.language.generate import Generator
-from proxima.domains.language.hf import check_vocabulary, load_model, locate, save_model
+from proxima.domains.language.hf import check_vocabulary, load_model, save_model
+from proxima.domains.language.hub import locate
 from proxima.domains.language.judge import judge
 from proxima.domains.language.mesh import lay_out, lay_out_rows
 from proxima.domains.language.model import REFERENCE, Part, joined, new_model

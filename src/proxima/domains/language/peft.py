@@ -19,40 +19,41 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from proxima.core.errors import ProximaError
-from proxima.domains.language.hf import GPT2, LLAMA, Names, write_tensors
+from proxima.domains.language.hf import GPT2, LLAMA, Names, names_of, write_tensors
 from proxima.domains.language.hf_config import family_of, read_settings
 from proxima.nets.lora import TARGETS, Adapters, LoraConfig, LowRank
 from proxima.nets.transformer import Decoder, matrices
+from proxima.run.files import write_json
 
 SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 ROOT = "base_model.model."
 
 
 class Factors(NamedTuple):
-    """A change to one module of one layer, as PEFT has it: scale · B A."""
+    """A change to one module of one layer, or of all, as PEFT has it: scale · B A."""
 
-    a: np.ndarray  # (rank, inputs)
-    b: np.ndarray  # (outputs, rank)
+    a: np.ndarray  # (..., rank, inputs)
+    b: np.ndarray  # (..., outputs, rank)
     scale: float
 
 
 def save_adapters(adapters: Adapters, config: LoraConfig, folder: Path, base: Path) -> None:
     """A folder that PEFT and `load_adapters` read; `base` is the folder of the model they belong to."""
     family = family_of(read_settings(base), base / "config.json")
-    names = GPT2 if family == "gpt2" else LLAMA
+    names = names_of(family)
     modules = {
-        module: factors
+        module: _joined(changes)
         for group, module in _modules(names)
-        if (factors := _layers(adapters, group)) is not None
+        if any(changes := [getattr(adapters, target) for target in group])
     }
     tensors = {
         f"{ROOT}{names.prefix}{names.layer.format(layer)}{module}.lora_{which}.weight": factor
-        for module, layers in modules.items()
-        for layer, factors in enumerate(layers)
-        for which, factor in (("A", factors.a), ("B", factors.b))
+        for module, factors in modules.items()
+        for which, stacked in (("A", factors.a), ("B", factors.b))
+        for layer, factor in enumerate(stacked)
     }
-    ranks = {module: len(layers[0].a) for module, layers in modules.items()}
-    alphas = {module: layers[0].scale * ranks[module] for module, layers in modules.items()}
+    ranks = {module: factors.a.shape[1] for module, factors in modules.items()}
+    alphas = {module: factors.scale * ranks[module] for module, factors in modules.items()}
     settings = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -69,12 +70,8 @@ def save_adapters(adapters: Adapters, config: LoraConfig, folder: Path, base: Pa
         "fan_in_fan_out": family == "gpt2",
         "inference_mode": True,
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_tensors(tensors, folder / WEIGHTS)
-        (folder / SETTINGS).write_text(json.dumps(settings, indent=2) + "\n")
-    except OSError as error:
-        raise ProximaError(f"{folder}: the adapter could not be written: {error}") from error
+    write_tensors(tensors, folder / WEIGHTS, "adapter")
+    write_json(folder / SETTINGS, settings)
 
 
 def load_adapters(folder: Path, decoder: Decoder) -> Adapters:
@@ -83,13 +80,13 @@ def load_adapters(folder: Path, decoder: Decoder) -> Adapters:
     names = GPT2 if decoder.config.positions == "learned" else LLAMA
     stacked: dict[str, LowRank] = {}
     for group, module in _modules(names):
-        found = {
+        changes = {
             layer: factors
             for layer in range(decoder.config.layers)
             if (factors := _taken(tensors, settings, names, layer, module)) is not None
         }
-        if found:
-            stacked |= _stacked(decoder, group, module, found, folder)
+        if changes:
+            stacked |= _stacked(decoder, group, module, changes, folder)
     if tensors:
         raise ProximaError(
             f"{folder}: {len(tensors)} tensors have no place in this model, for example {min(tensors)}"
@@ -104,25 +101,19 @@ def _modules(names: Names) -> Iterator[tuple[tuple[str, ...], str]]:
             yield group, module
 
 
-def _layers(adapters: Adapters, group: tuple[str, ...]) -> list[Factors] | None:
-    """Each layer's change to a module, those of its targets side by side; None where there are none."""
-    changes = [getattr(adapters, target) for target in group]
-    present = [change for change in changes if change is not None]
-    return [_joined(changes, layer) for layer in range(len(present[0].a))] if present else None
-
-
-def _joined(changes: list[LowRank | None], layer: int) -> Factors:
+def _joined(changes: list[LowRank | None]) -> Factors:
     """Changes side by side as one: each has its own rows of A and its own block of B."""
     present = [change for change in changes if change is not None]
-    outputs, scale = present[0].b.shape[-1], present[0].scale  # a module's targets are equally wide
-    a = np.concatenate([np.asarray(change.a[layer]).T for change in present])
-    b = np.zeros((len(changes) * outputs, len(a)), np.float32)
+    layers, _, outputs = present[0].b.shape  # a module's targets are equally wide
+    scale = present[0].scale
+    a = np.concatenate([np.asarray(change.a).swapaxes(1, 2) for change in present], axis=1)
+    b = np.zeros((layers, len(changes) * outputs, a.shape[1]), np.float32)
     column = 0
     for index, change in enumerate(changes):
         if change is not None:
-            rank, block = change.a.shape[-1], np.asarray(change.b[layer]).T
+            rank, block = change.a.shape[-1], np.asarray(change.b).swapaxes(1, 2)
             rows = slice(index * outputs, (index + 1) * outputs)
-            b[rows, column : column + rank] = block * (change.scale / scale)
+            b[:, rows, column : column + rank] = block * (change.scale / scale)
             column += rank
     return Factors(np.ascontiguousarray(a), b, scale)
 
@@ -139,9 +130,8 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     except (ValueError, SafetensorError) as error:
         raise ProximaError(f"{folder}: no adapter of PEFT: {error}") from None
     if settings.get("peft_type") != "LORA":
-        raise ProximaError(
-            f"{folder / SETTINGS}: peft_type {settings.get('peft_type')!r}; only LORA"
-        )
+        kind = settings.get("peft_type")
+        raise ProximaError(f"{folder / SETTINGS}: peft_type {kind!r}; only LORA")
     for key, plain in (("use_dora", False), ("bias", "none"), ("modules_to_save", None)):
         if (settings.get(key) or plain) != plain:
             raise ProximaError(f"{folder / SETTINGS}: {key}: {settings[key]!r} is not supported")
@@ -176,17 +166,17 @@ def _by_pattern(patterns: Mapping[str, float] | None, path: str, usual: float) -
 
 
 def _stacked(
-    decoder: Decoder, group: tuple[str, ...], module: str, found: dict[int, Factors], folder: Path
+    decoder: Decoder, group: tuple[str, ...], module: str, changes: dict[int, Factors], folder: Path
 ) -> dict[str, LowRank]:
     """Our adapters out of the layers' changes; a layer without one gets zeros, a smaller rank too."""
     ours = {target: matrices(decoder)[target].shape for target in group}
     layers, inputs, _ = ours[group[0]]
     outputs = [shape[2] for shape in ours.values()]
-    rank = max(len(factors.a) for factors in found.values())
-    scale = next(iter(found.values())).scale
+    rank = max(len(factors.a) for factors in changes.values())
+    scale = next(iter(changes.values())).scale
     a = np.zeros((layers, inputs, rank), np.float32)
     b = np.zeros((layers, rank, sum(outputs)), np.float32)
-    for layer, factors in found.items():
+    for layer, factors in changes.items():
         own = len(factors.a)
         expected = (own, inputs), (sum(outputs), own)
         if (factors.a.shape, factors.b.shape) != expected:

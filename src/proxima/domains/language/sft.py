@@ -21,9 +21,11 @@ import optax
 from jax import Array
 
 from proxima.core.errors import ProximaError
-from proxima.domains.language.batches import Place, drawn, filled, in_batches, with_eos
+from proxima.domains.language.batches import Layout as Place
+from proxima.domains.language.batches import drawn, filled, in_batches, with_eos
 from proxima.domains.language.config import SFTConfig
-from proxima.domains.language.model import Part, fresh_part, merged_decoder, places
+from proxima.domains.language.model import Part, fresh_part, merged_decoder
+from proxima.domains.language.model import features as places
 from proxima.domains.language.optimizers import (
     Numbers,
     adamw_step,

@@ -16,19 +16,17 @@ from jax import Array
 
 from proxima.core.errors import ProximaError
 from proxima.core.extras import needs_extra
+from proxima.domains.language.hf_config import read_object
 from proxima.domains.language.samples import Rows
+from proxima.files import explaining
 
 with needs_extra("language", "domain: language"):
     import tokenizers
     from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 EOS, PAD, BOS = "<eos>", "<pad>", "<bos>"
-TOKENIZER, SETTINGS, GENERATION = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "generation_config.json",
-)
-TEMPLATE = "chat_template.jinja"
+TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
+GENERATION, TEMPLATE = "generation_config.json", "chat_template.jinja"
 Ids = Sequence[int]
 Message = dict[str, str]  # role and content
 
@@ -108,17 +106,13 @@ class Tokenizer:
             "pad_token_id": self.pad_id,
             "bos_token_id": self.bos_id,
         }
-        try:
+        with explaining(folder, "tokenizer"):
             folder.mkdir(parents=True, exist_ok=True)
             (folder / TOKENIZER).write_text(self.serialized(), encoding="utf-8")
             for name, content in ((SETTINGS, settings), (GENERATION, generation)):
                 known = {key: value for key, value in content.items() if value is not None}
                 text = json.dumps(known, indent=2, ensure_ascii=False) + "\n"
                 (folder / name).write_text(text, encoding="utf-8")
-        except OSError as failure:
-            raise ProximaError(
-                f"{folder}: cannot write the tokenizer there ({failure.strerror or failure})"
-            ) from failure
 
     def serialized(self) -> str:
         """The content of its tokenizer.json; two tokenizers with the same are the same."""
@@ -226,15 +220,7 @@ def _padded(lists: Sequence[Ids], pad_id: int, width: int | None, left: bool) ->
 
 def _content(path: Path) -> dict[str, Any]:
     """What a JSON file of the folder says; nothing where it is not there."""
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as failure:
-        raise ProximaError(f"{path}: is not JSON ({failure}); copy it again") from failure
-    if not isinstance(content, dict):
-        raise ProximaError(f"{path}: expected a JSON object; copy it again")
-    return content
+    return read_object(path) if path.is_file() else {}
 
 
 def _ids(config: dict[str, Any]) -> list[int]:

@@ -15,9 +15,9 @@ import jax
 
 from proxima.domains.language.advantages import AdvantageComp
 from proxima.domains.language.attribution import Pair, TokenAttributor
-from proxima.domains.language.buffer import ExperienceBuffer
 from proxima.domains.language.config import LanguagePPOConfig
 from proxima.domains.language.evaluate import Evaluator
+from proxima.domains.language.experience import ExperienceBuffer, ValueAdder
 from proxima.domains.language.generate import Generator
 from proxima.domains.language.model import Part
 from proxima.domains.language.ppo import (
@@ -31,7 +31,6 @@ from proxima.domains.language.ppo import (
 from proxima.domains.language.rewards import RewardComputer
 from proxima.domains.language.samples import Experience, Samples
 from proxima.domains.language.tokenizer import Ids, Tokenizer
-from proxima.domains.language.values import ValueAdder
 from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import Decoder
 
