@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from proxima.nets.lora import TARGETS, Adapters, LowRank
-from proxima.nets.mlp import product, product_turned
+from proxima.nets.mlp import affine, product_turned
 from proxima.nets.norms import Norm, normed
 
 # The score of a position that is not attended to; finite, so that a row of pads is not NaN.
@@ -266,13 +266,13 @@ def qkv(
 
 def _project(projection: Projection, change: LowRank | None, x: Array) -> Array:
     """xW + b, with the change where there is one; the low-rank product is never formed."""
-    multiply = product_turned if projection.turned else product
-    y = multiply(x, projection.weight)
+    weight = projection.weight
+    y = product_turned(x, weight) if projection.turned else affine(x, weight, None)
     if projection.bias is not None:
         y = y + jnp.broadcast_to(projection.bias, y.shape)
     if change is None:
         return y
-    low = product(product(x.astype(change.a.dtype), change.a), change.b)
+    low = affine(affine(x.astype(change.a.dtype), change.a, None), change.b, None)
     return y + (change.scale * low).astype(y.dtype)
 
 

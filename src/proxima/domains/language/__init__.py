@@ -5,9 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from proxima.domains.language.advantages import AdvantageComp
-    from proxima.domains.language.attribution import TokenAttributor
     from proxima.domains.language.evaluate import Evaluator
-    from proxima.domains.language.experience import ExperienceBuffer, ValueAdder
+    from proxima.domains.language.experience import (
+        ExperienceBuffer,
+        TokenAttributor,
+        ValueAdder,
+    )
     from proxima.domains.language.generate import Generator
     from proxima.domains.language.learn import ModelTrainer
     from proxima.domains.language.rewards import RewardComputer
@@ -22,7 +25,7 @@ _WHERE = {
     "ModelTrainer": "learn",
     "PPOTrainer": "trainer",
     "RewardComputer": "rewards",
-    "TokenAttributor": "attribution",
+    "TokenAttributor": "experience",
     "TrainingResults": "trainer",
     "ValueAdder": "experience",
 }

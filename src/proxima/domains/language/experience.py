@@ -1,4 +1,4 @@
-"""From samples to experience: everything the update wants to know of completions, computed once; its buffer.
+"""Experience: everything the update wants to know of completions, computed once; kept, and made readable.
 
 Old log-probabilities are computed again here, by the forward pass that training differentiates and on
 as many rows as a gradient sees at once: those that generation left behind come from other products,
@@ -11,6 +11,7 @@ from typing import NamedTuple, final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from proxima.core.errors import ProximaError
@@ -22,6 +23,7 @@ from proxima.domains.language.model import REFERENCE, Part, joined, score_comple
 from proxima.domains.language.reward_model import RewardModel, scores
 from proxima.domains.language.rewards import Rewards, Shaping, rewards_of
 from proxima.domains.language.samples import Experience, Rows, Samples
+from proxima.domains.language.tokenizer import Ids, Tokenizer, unpadded
 from proxima.nets.transformer import Decoder
 
 
@@ -179,3 +181,52 @@ def joined_rollouts(rollouts: list[Experience]) -> Experience:
         return rest._replace(prompts=prompts)
 
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *map(widened, rollouts))
+
+
+class Pair(NamedTuple):
+    """One token of a completion: what came before, what was said, and what that was worth."""
+
+    row: int  # of the batch
+    state: str  # prompt and completion so far
+    action: str
+    logprob_policy: float
+    logprob_ref: float
+    kl: float  # log π − log π_ref
+    value: float
+    reward: float
+    advantage: float
+
+
+@final
+@dataclass(frozen=True)
+class TokenAttributor:
+    """Rows with text from experience, which holds ids."""
+
+    tokenizer: Tokenizer
+
+    def extract_pairs(self, experience: Experience) -> list[Pair]:
+        """One row per valid token, in reading order."""
+        columns = jax.tree.map(np.asarray, experience)
+        rows = zip(unpadded(columns.prompts), unpadded(columns.completions), strict=True)
+        return [
+            self._pair(columns, row, prompt, completion, index, action)
+            for row, (prompt, completion) in enumerate(rows)
+            for index, action in enumerate(self.tokenizer.tokens(completion))
+        ]
+
+    def _pair(
+        self, columns: Experience, row: int, prompt: Ids, completion: Ids, index: int, action: str
+    ) -> Pair:
+        now = float(columns.log_probs[row, index])
+        reference = float(columns.reference_log_probs[row, index])
+        return Pair(
+            row=row,
+            state=self.tokenizer.decode([*prompt, *completion[:index]]),
+            action=action,
+            logprob_policy=now,
+            logprob_ref=reference,
+            kl=now - reference,
+            value=float(columns.values[row, index]),
+            reward=float(columns.rewards[row, index]),
+            advantage=float(columns.advantages[row, index]),
+        )

@@ -19,6 +19,7 @@ from proxima.domains.language import alarms, plots
 from proxima.domains.language.evaluate import Measured
 from proxima.domains.language.hf import save_model
 from proxima.domains.language.model import Part, merged_decoder
+from proxima.domains.language.part_files import save_adapters
 from proxima.domains.language.parts import (
     REFERENCE_FOLDER,
     Material,
@@ -31,7 +32,6 @@ from proxima.domains.language.parts import (
     save_reward,
     sft_of,
 )
-from proxima.domains.language.peft import save_adapters
 from proxima.domains.language.results import Gain, LanguageTrial
 from proxima.domains.language.samples_page import gains
 from proxima.domains.language.samples_report import MODEL, PROMPTS, TABLE, write_trial_page

@@ -14,10 +14,14 @@ from typing import NamedTuple, cast, final
 import jax
 
 from proxima.domains.language.advantages import AdvantageComp
-from proxima.domains.language.attribution import Pair, TokenAttributor
 from proxima.domains.language.config import LanguagePPOConfig
 from proxima.domains.language.evaluate import Evaluator
-from proxima.domains.language.experience import ExperienceBuffer, ValueAdder
+from proxima.domains.language.experience import (
+    ExperienceBuffer,
+    Pair,
+    TokenAttributor,
+    ValueAdder,
+)
 from proxima.domains.language.generate import Generator
 from proxima.domains.language.model import Part
 from proxima.domains.language.ppo import (
