@@ -1,9 +1,9 @@
-"""One token more: the step that generation repeats, with every layer's weights in an array of its own.
+"""Tokens after tokens: a cache of keys and values, and the step that generation repeats.
 
 A loop over stacked layers copies the weights of each out of the stack, for every token anew; that takes a
-CPU as long as the products themselves. So the layers are taken apart once, before the first step, and
-their matrices turned to the layout in which a product with few rows is fastest. The price is a second copy
-of the layers while generation lasts. The values are those of `cached_states`.
+CPU as long as the products themselves. So for that step the layers are taken apart once, and their
+matrices turned to the layout in which a product with few rows is fastest. The price is a second copy of
+the layers while generation lasts. The values are those of `cached_states`.
 """
 
 from typing import NamedTuple
@@ -14,20 +14,28 @@ from jax import Array
 
 from proxima.core.types import PyTree
 from proxima.nets.lora import Adapters
-from proxima.nets.norms import normed
 from proxima.nets.transformer import (
-    Cache,
     Decoder,
     Layer,
     Projection,
     attend,
     embed,
     mlp,
+    normed,
     qkv,
     turns_of,
 )
 
 Layers = tuple[tuple[Layer, Adapters | None], ...]  # none of them part of a larger array
+
+
+class Cache(NamedTuple):
+    """Keys and values so far, (layers, B, kv heads, context, head width), and who may be looked at."""
+
+    keys: Array
+    values: Array
+    mask: Array  # (B, context): False for pads and for positions not yet written
+    length: Array  # positions written, the same for all rows; int32 scalar
 
 
 class LayerCaches(NamedTuple):
@@ -37,6 +45,48 @@ class LayerCaches(NamedTuple):
     values: tuple[Array, ...]
     mask: Array
     length: Array
+
+
+def cached_states(
+    decoder: Decoder, ids: Array, mask: Array, cache: Cache, adapters: Adapters | None = None
+) -> tuple[Array, Cache]:
+    """`hidden_states` of ids that follow what the cache holds, and the cache with them in it.
+
+    The layers only read the cache and give what is new; one write at the end puts it in place. Written
+    layer by layer, the whole cache would be copied for every token.
+    """
+    count = ids.shape[1]
+    positions = jnp.sum(cache.mask, axis=1)[:, None] + jnp.cumsum(mask, axis=1) - 1
+    positions = jnp.maximum(positions, 0)
+    steps = jnp.arange(count)
+    among = mask[:, None, :] & (steps[None, :, None] >= steps[None, None, :])
+    cached = jnp.broadcast_to(cache.mask[:, None], (*ids.shape, cache.mask.shape[1]))
+    visible = jnp.concatenate([cached, among], axis=2)
+    h, turns = embed(decoder, ids, positions), turns_of(decoder.config, positions)
+
+    def block(h: Array, layer) -> tuple[Array, tuple[Array, Array]]:
+        weights, adapter, keys, values = layer
+        q, k, v = qkv(decoder.config, weights, adapter, h, turns)
+        keys, values = jnp.concatenate([keys, k], axis=2), jnp.concatenate([values, v], axis=2)
+        h = h + attend(decoder.config, weights, adapter, q, keys, values, visible)
+        return h + mlp(decoder.config, weights, adapter, h), (k, v)
+
+    h, new = jax.lax.scan(block, h, (decoder.layers, adapters, cache.keys, cache.values))
+    start = (0, 0, 0, cache.length, 0)
+    keys = jax.lax.dynamic_update_slice(cache.keys, new[0], start)
+    values = jax.lax.dynamic_update_slice(cache.values, new[1], start)
+    known = jax.lax.dynamic_update_slice(cache.mask, mask, (0, cache.length))
+    return normed(decoder.norm, h, decoder.config.norm_eps), Cache(
+        keys, values, known, cache.length + count
+    )
+
+
+def empty_cache(decoder: Decoder, rows: int, context: int) -> Cache:
+    """A cache for `rows` texts of `context` tokens at most."""
+    config = decoder.config
+    shape = (config.layers, rows, config.kv_heads, context, config.head_width)
+    none = jnp.zeros(shape, decoder.embedding.dtype)
+    return Cache(none, none, jnp.zeros((rows, context), bool), jnp.zeros((), jnp.int32))
 
 
 def apart(decoder: Decoder, adapters: Adapters | None) -> Layers:

@@ -13,7 +13,7 @@ purpose: dropout, sliding windows shorter than the context, mixtures of experts.
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -22,7 +22,6 @@ from jax import Array
 
 from proxima.nets.lora import TARGETS, Adapters, LowRank
 from proxima.nets.mlp import affine, product_turned
-from proxima.nets.norms import Norm, normed
 
 # The score of a position that is not attended to; finite, so that a row of pads is not NaN.
 FAR = -1e30
@@ -33,12 +32,12 @@ FEW_LAYERS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class RopeScaling:
-    """Llama 3's stretching of the slow rotations, for contexts longer than those it was trained on."""
+    """Llama 3's stretching of the slow rotations, for contexts longer than the original; its own names."""
 
     factor: float
-    low_frequency: float
-    high_frequency: float
-    trained_positions: int
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_position_embeddings: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +73,13 @@ ACTIVATIONS = {
 }
 
 
+class Norm(eqx.Module):
+    """A norm's scale and shift; RMSNorm has no shift."""
+
+    scale: Array
+    shift: Array | None
+
+
 class Projection(eqx.Module):
     """x ↦ xW + b."""
 
@@ -96,15 +102,6 @@ class Layer(eqx.Module):
     gate: Projection | None
     up: Projection
     down: Projection
-
-
-class Cache(NamedTuple):
-    """Keys and values so far, (layers, B, kv heads, context, head width), and who may be looked at."""
-
-    keys: Array
-    values: Array
-    mask: Array  # (B, context): False for pads and for positions not yet written
-    length: Array  # positions written, the same for all rows; int32 scalar
 
 
 class Decoder(eqx.Module):
@@ -190,48 +187,6 @@ def hidden_states(
     return normed(decoder.norm, h, decoder.config.norm_eps)
 
 
-def cached_states(
-    decoder: Decoder, ids: Array, mask: Array, cache: Cache, adapters: Adapters | None = None
-) -> tuple[Array, Cache]:
-    """`hidden_states` of ids that follow what the cache holds, and the cache with them in it.
-
-    The layers only read the cache and give what is new; one write at the end puts it in place. Written
-    layer by layer, the whole cache would be copied for every token.
-    """
-    count = ids.shape[1]
-    positions = jnp.sum(cache.mask, axis=1)[:, None] + jnp.cumsum(mask, axis=1) - 1
-    positions = jnp.maximum(positions, 0)
-    steps = jnp.arange(count)
-    among = mask[:, None, :] & (steps[None, :, None] >= steps[None, None, :])
-    cached = jnp.broadcast_to(cache.mask[:, None], (*ids.shape, cache.mask.shape[1]))
-    visible = jnp.concatenate([cached, among], axis=2)
-    h, turns = embed(decoder, ids, positions), turns_of(decoder.config, positions)
-
-    def block(h: Array, layer) -> tuple[Array, tuple[Array, Array]]:
-        weights, adapter, keys, values = layer
-        q, k, v = qkv(decoder.config, weights, adapter, h, turns)
-        keys, values = jnp.concatenate([keys, k], axis=2), jnp.concatenate([values, v], axis=2)
-        h = h + attend(decoder.config, weights, adapter, q, keys, values, visible)
-        return h + mlp(decoder.config, weights, adapter, h), (k, v)
-
-    h, new = jax.lax.scan(block, h, (decoder.layers, adapters, cache.keys, cache.values))
-    start = (0, 0, 0, cache.length, 0)
-    keys = jax.lax.dynamic_update_slice(cache.keys, new[0], start)
-    values = jax.lax.dynamic_update_slice(cache.values, new[1], start)
-    known = jax.lax.dynamic_update_slice(cache.mask, mask, (0, cache.length))
-    return normed(decoder.norm, h, decoder.config.norm_eps), Cache(
-        keys, values, known, cache.length + count
-    )
-
-
-def empty_cache(decoder: Decoder, rows: int, context: int) -> Cache:
-    """A cache for `rows` texts of `context` tokens at most."""
-    config = decoder.config
-    shape = (config.layers, rows, config.kv_heads, context, config.head_width)
-    none = jnp.zeros(shape, decoder.embedding.dtype)
-    return Cache(none, none, jnp.zeros((rows, context), bool), jnp.zeros((), jnp.int32))
-
-
 def logits_of(decoder: Decoder, h: Array) -> Array:
     """Scores of the next token, float32, (..., vocabulary)."""
     scores = h @ decoder.embedding.T if decoder.head is None else h @ decoder.head
@@ -301,28 +256,68 @@ def mlp(config: DecoderConfig, layer: Layer, adapter: Adapters | None, h: Array)
     if layer.gate is None:
         inner = ACTIVATIONS[config.activation](up)
     else:
-        inner = _gated(_project(layer.gate, adapter and adapter.gate, x), up, config.activation)
+        gate = _project(layer.gate, adapter and adapter.gate, x)
+        # only gate and up are kept for the gradient, which recomputes the rest
+        gated = jax.checkpoint(partial(_gated, config.activation), prevent_cse=False)
+        inner = gated(gate, up)
     return _project(layer.down, adapter and adapter.down, inner)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _gated(gate: Array, up: Array, activation: str) -> Array:
-    """The gate's activation times up; only these two are kept for the gradient, which recomputes the rest."""
+def _gated(activation: str, gate: Array, up: Array) -> Array:
     return ACTIVATIONS[activation](gate) * up
 
 
-def _gated_forward(gate: Array, up: Array, activation: str) -> tuple[Array, tuple[Array, Array]]:
-    return _gated(gate, up, activation), (gate, up)
+def normed(norm: Norm, x: Array, eps: float) -> Array:
+    """x with size 1 along its last axis, for LayerNorm mean 0 too, then scaled and shifted; in float32."""
+    exact = x.astype(jnp.float32)
+    if norm.shift is not None:
+        exact = exact - jnp.mean(exact, axis=-1, keepdims=True)
+    scaled = _scaled(_to_size_one(exact, eps).astype(x.dtype), norm.scale)
+    return scaled if norm.shift is None else scaled + _spread(norm.shift, x)
 
 
-def _gated_backward(
-    activation: str, residuals: tuple[Array, Array], slope: Array
-) -> tuple[Array, ...]:
-    _, pull = jax.vjp(lambda gate, up: ACTIVATIONS[activation](gate) * up, *residuals)
-    return pull(slope)
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _to_size_one(x: Array, eps: float) -> Array:
+    """x over the root of its mean square; its gradient written out takes a CPU half the time."""
+    return x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + eps)
 
 
-_gated.defvjp(_gated_forward, _gated_backward)
+def _size_forward(x: Array, eps: float) -> tuple[Array, tuple[Array, Array]]:
+    factor = jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + eps)
+    return x * factor, (x, factor)
+
+
+def _size_backward(eps: float, residuals: tuple[Array, Array], slope: Array) -> tuple[Array]:
+    x, factor = residuals
+    unit = x * factor
+    return (factor * (slope - unit * jnp.mean(slope * unit, axis=-1, keepdims=True)),)
+
+
+_to_size_one.defvjp(_size_forward, _size_backward)
+
+
+@jax.custom_vjp
+def _scaled(x: Array, scale: Array) -> Array:
+    """x times a vector; the vector's gradient is a product with ones, which a CPU adds up faster."""
+    return x * _spread(scale, x)
+
+
+def _scaled_forward(x: Array, scale: Array) -> tuple[Array, tuple[Array, Array]]:
+    return _scaled(x, scale), (x, scale)
+
+
+def _scaled_backward(residuals: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
+    x, scale = residuals
+    products = (slope * x).reshape(-1, x.shape[-1])
+    ones = jnp.ones((1, len(products)), products.dtype)
+    return slope * _spread(scale, slope), (ones @ products)[0]
+
+
+_scaled.defvjp(_scaled_forward, _scaled_backward)
+
+
+def _spread(vector: Array, like: Array) -> Array:
+    return jnp.broadcast_to(vector, like.shape)
 
 
 def turns_of(config: DecoderConfig, positions: Array) -> tuple[Array, Array] | None:
@@ -336,9 +331,9 @@ def turns_of(config: DecoderConfig, positions: Array) -> tuple[Array, Array] | N
     frequencies = config.rope_theta ** (-jnp.arange(half, dtype=jnp.float32) / half)
     if scaling is not None:
         # Waves shorter than the trained context stay, much longer ones are stretched, those between blend.
-        turns = scaling.trained_positions * frequencies / (2 * math.pi)
-        blend = (turns - scaling.low_frequency) / (scaling.high_frequency - scaling.low_frequency)
-        blend = jnp.clip(blend, 0.0, 1.0)
+        low, high = scaling.low_freq_factor, scaling.high_freq_factor
+        turns = scaling.original_max_position_embeddings * frequencies / (2 * math.pi)
+        blend = jnp.clip((turns - low) / (high - low), 0.0, 1.0)
         frequencies = (1 - blend) * frequencies / scaling.factor + blend * frequencies
     angles = positions[:, None, :, None].astype(jnp.float32) * frequencies[None, None, None]
     return jnp.cos(angles), jnp.sin(angles)

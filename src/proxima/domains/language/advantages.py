@@ -43,7 +43,12 @@ def advantages_of(
 ) -> Advantages:
     """Advantages and returns of completions; rows of one group are neighbours."""
     if kind == "gae":
-        raw = _with_critic(rewards, values, mask, gamma, lam)
+        # A completion cut at the limit is ended as well: its score is of the whole as it stands and nothing
+        # follows, so there is no later value to count on. The penalty for a missing EOS speaks for the cut.
+        ended = last_tokens(mask).T
+        following = jnp.pad(values[:, 1:], ((0, 0), (0, 1)))
+        estimates = gae(rewards.T, values.T, following.T, ended, jnp.zeros_like(ended), gamma, lam)
+        raw = jnp.where(mask, estimates.T, 0.0)
         returns = jnp.where(mask, raw + values, 0.0)
     else:
         totals = jnp.sum(jnp.where(mask, rewards, 0.0), axis=1)
@@ -67,15 +72,6 @@ def against_the_others(totals: Array) -> Array:
     """Each total less the mean of its group's others; groups in rows."""
     others = totals.shape[1] - 1
     return totals - (jnp.sum(totals, axis=1, keepdims=True) - totals) / others
-
-
-def _with_critic(rewards: Array, values: Array, mask: Array, gamma: Array, lam: Array) -> Array:
-    # A completion cut at the limit is ended as well: its score is of the whole as it stands and nothing
-    # follows, so there is no later value to count on. The penalty for a missing EOS speaks for the cut.
-    ended = last_tokens(mask)
-    following = jnp.pad(values[:, 1:], ((0, 0), (0, 1)))
-    estimates = gae(rewards.T, values.T, following.T, ended.T, jnp.zeros_like(ended.T), gamma, lam)
-    return jnp.where(mask, estimates.T, 0.0)
 
 
 _compiled = partial(jax.jit, static_argnames=("kind", "group_size", "whiten"))(advantages_of)

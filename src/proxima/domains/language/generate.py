@@ -21,8 +21,15 @@ from proxima.core.errors import ProximaError
 from proxima.domains.language.model import Part
 from proxima.domains.language.samples import Rows, Samples
 from proxima.domains.language.tokenizer import Tokenizer, left_padded, unpadded
-from proxima.nets.decoding import LayerCaches, apart, caches_apart, next_states
-from proxima.nets.transformer import Decoder, cached_states, empty_cache, logits_of, merge
+from proxima.nets.decoding import (
+    LayerCaches,
+    apart,
+    cached_states,
+    caches_apart,
+    empty_cache,
+    next_states,
+)
+from proxima.nets.transformer import Decoder, logits_of, merge
 
 NARROWEST = 8  # the smallest width of prompts; the others are twice, four times, … as wide
 

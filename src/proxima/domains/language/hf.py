@@ -64,7 +64,7 @@ LLAMA = Names(
     prefix="model.",
     layer="layers.{}.",
     matrices_transposed=True,
-    whole={"embedding": "embed_tokens.weight", "norm": "norm"},
+    whole={"embedding": "embed_tokens.weight", "norm.scale": "norm.weight"},
     layered={
         ("attention_norm",): "input_layernorm",
         ("q",): "self_attn.q_proj",
@@ -83,7 +83,12 @@ GPT2 = Names(
     prefix="transformer.",
     layer="h.{}.",
     matrices_transposed=False,
-    whole={"embedding": "wte.weight", "positions": "wpe.weight", "norm": "ln_f"},
+    whole={
+        "embedding": "wte.weight",
+        "positions": "wpe.weight",
+        "norm.scale": "ln_f.weight",
+        "norm.shift": "ln_f.bias",
+    },
     layered={
         ("attention_norm",): "ln_1",
         ("q", "k", "v"): "attn.c_attn",
@@ -192,21 +197,15 @@ def _entries(config: DecoderConfig, names: Names, ours: Mapping[str, Any]) -> It
     for name, theirs in names.whole.items():
         if name in ours:
             yield Entry(names.prefix + theirs, (name,), ..., False)
-        for leaf, their_leaf in LEAVES.items():
-            if f"{name}.{leaf}" in ours:
-                their_name = f"{names.prefix}{theirs}.{their_leaf}"
-                yield Entry(their_name, (f"{name}.{leaf}",), ..., False)
     if "head" in ours:
         yield Entry(HEAD, ("head",), ..., True)
     for group, theirs in names.layered.items():
         for leaf, their_leaf in LEAVES.items():
             members = tuple(f"layers.{member}.{leaf}" for member in group)
-            if members[0] not in ours:
-                continue
             turned = names.matrices_transposed and leaf == "weight"
-            for layer in range(config.layers):
-                their_name = f"{names.prefix}{names.layer.format(layer)}{theirs}.{their_leaf}"
-                yield Entry(their_name, members, layer, turned)
+            for layer in range(config.layers if members[0] in ours else 0):
+                name = f"{names.prefix}{names.layer.format(layer)}{theirs}.{their_leaf}"
+                yield Entry(name, members, layer, turned)
 
 
 class _Tensor(NamedTuple):

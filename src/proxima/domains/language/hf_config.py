@@ -7,6 +7,7 @@ spellings of the rotary settings are read, transformers 4's (`rope_theta`, `rope
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +54,6 @@ LLAMA_FIELDS = {
     "rope_theta": "rope_theta",
     "hidden_act": "activation",
     "tie_word_embeddings": "tied",
-}
-SCALING_FIELDS = {
-    "factor": "factor",
-    "low_freq_factor": "low_frequency",
-    "high_freq_factor": "high_frequency",
-    "original_max_position_embeddings": "trained_positions",
 }
 
 
@@ -108,7 +103,8 @@ def decoder_config(folder: Path) -> DecoderConfig:
 
 def written_settings(config: DecoderConfig, family: str) -> dict[str, Any]:
     """A config.json for a decoder of the family; one that the family cannot be is an error."""
-    settings = _renamed(config, GPT2_FIELDS if family == "gpt2" else LLAMA_FIELDS)
+    names = GPT2_FIELDS if family == "gpt2" else LLAMA_FIELDS
+    settings = {theirs: getattr(config, ours) for theirs, ours in names.items()}
     for name in {"activation_function", "hidden_act"} & settings.keys():
         theirs = [theirs for theirs, ours in ACTIVATIONS.items() if ours == config.activation]
         settings[name] = theirs[0]
@@ -119,15 +115,10 @@ def written_settings(config: DecoderConfig, family: str) -> dict[str, Any]:
     if family == "mistral":
         settings["sliding_window"] = None
     if config.rope_scaling is not None:
-        scaling = _renamed(config.rope_scaling, SCALING_FIELDS)
-        settings["rope_scaling"] = {"rope_type": "llama3"} | scaling
+        settings["rope_scaling"] = {"rope_type": "llama3"} | asdict(config.rope_scaling)
     if _config_of(settings, family, Path("config.json")) != config:
         raise ProximaError(f"{family} has no place for all parts of this decoder: {config}")
     return {"architectures": [ARCHITECTURES[family]], "model_type": family} | settings
-
-
-def _renamed(record: DecoderConfig | RopeScaling, fields: Mapping[str, str]) -> dict[str, Any]:
-    return {theirs: getattr(record, ours) for theirs, ours in fields.items()}
 
 
 def _config_of(settings: Settings, family: str, file: Path) -> DecoderConfig:
@@ -167,14 +158,14 @@ def _llama_fields(settings: Settings, family: str, file: Path) -> dict[str, Any]
         "hidden_act": "silu",
         "tie_word_embeddings": False,
     }
-    fields = _fields({**usual, **settings}, LLAMA_FIELDS, file)
+    known = _fields({**usual, **settings}, LLAMA_FIELDS, file)
     biased = settings.get("attention_bias", False)
     # As much as the window holds where attention slides: so far it is the same as attention to all.
     slides = family == "mistral" or settings.get("use_sliding_window", False)
     window = settings.get("sliding_window") if slides else None
-    return fields | {
-        "context": min(fields["context"], window or fields["context"]),
-        "rope_theta": float(fields["rope_theta"]),
+    return known | {
+        "context": min(known["context"], window or known["context"]),
+        "rope_theta": float(known["rope_theta"]),
         "rope_scaling": _scaling(settings.get("rope_scaling", rope), file),
         "attention_bias": family == "qwen2" or biased,
         "output_bias": family != "qwen2" and biased,
@@ -185,11 +176,11 @@ def _llama_fields(settings: Settings, family: str, file: Path) -> dict[str, Any]
 
 def _fields(settings: Settings, names: Mapping[str, str], file: Path) -> dict[str, Any]:
     """Settings under our fields' names; one that is not given is a KeyError."""
-    fields = {ours: settings[theirs] for theirs, ours in names.items()}
-    if fields["activation"] not in ACTIVATIONS:
-        known = ", ".join(ACTIVATIONS)
-        raise ProximaError(f"{file}: activation {fields['activation']!r}; known are {known}")
-    return fields | {"activation": ACTIVATIONS[fields["activation"]]}
+    known = {ours: settings[theirs] for theirs, ours in names.items()}
+    activation = known["activation"]
+    if activation not in ACTIVATIONS:
+        raise ProximaError(f"{file}: activation {activation!r}; known are {', '.join(ACTIVATIONS)}")
+    return known | {"activation": ACTIVATIONS[activation]}
 
 
 def _scaling(settings: Settings, file: Path) -> RopeScaling | None:
@@ -198,4 +189,4 @@ def _scaling(settings: Settings, file: Path) -> RopeScaling | None:
         return None
     if kind != "llama3":
         raise ProximaError(f"{file}: rope scaling {kind!r} is not known; there is llama3")
-    return RopeScaling(**{ours: settings[theirs] for theirs, ours in SCALING_FIELDS.items()})
+    return RopeScaling(**{field.name: settings[field.name] for field in fields(RopeScaling)})

@@ -6,6 +6,7 @@
 A part with `decoder` is fully fine-tuned: it has weights of its own and the base is not looked at.
 """
 
+from dataclasses import asdict
 from typing import NamedTuple
 
 import jax
@@ -53,16 +54,8 @@ REFERENCE = Part()
 
 def new_shape(config: NewModelConfig, vocabulary: int) -> DecoderConfig:
     """The shape of a new decoder of Llama's parts for a tokenizer of so many tokens."""
-    return DecoderConfig(
-        vocabulary=vocabulary,
-        width=config.width,
-        layers=config.layers,
-        heads=config.heads,
-        kv_heads=config.heads,
-        head_width=config.width // config.heads,
-        inner=config.inner,
-        context=config.context,
-    )
+    sizes = asdict(config) | {"vocabulary": vocabulary}
+    return DecoderConfig(**sizes, kv_heads=config.heads, head_width=config.width // config.heads)
 
 
 def new_model(

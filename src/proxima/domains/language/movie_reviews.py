@@ -61,7 +61,10 @@ def read_reviews(content: bytes) -> list[Review]:
     reviews = []
     for row, line in enumerate(content.splitlines(), start=1):
         where = f"{REVIEWS}: row {row}"
-        cells = _decoded(line).split("\t")
+        try:  # Latin-1 as the file is, but for the few rows that are UTF-8
+            cells = line.decode("utf-8").split("\t")
+        except UnicodeDecodeError:
+            cells = line.decode("latin-1").split("\t")
         if len(cells) != 3:
             raise ProximaError(f"{where}: {len(cells)} columns, expected id, rating and text")
         rating, text = _number(cells[1], f"{where}, column rating"), " ".join(cells[2].split())
@@ -87,14 +90,6 @@ def _member(archive: tarfile.TarFile, name: str) -> bytes:
     if file is None:
         raise KeyError(f"{name} is no file")
     return file.read()
-
-
-def _decoded(line: bytes) -> str:
-    """Latin-1 as the file is, but for the few rows that are UTF-8."""
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError:
-        return line.decode("latin-1")
 
 
 def _number(text: str, where: str) -> float:

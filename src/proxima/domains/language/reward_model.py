@@ -112,11 +112,7 @@ def given_pairs(pairs: Pairs, seed: int) -> Source:
 
 
 def make_pairs(
-    texts: Sequence[Ids],
-    ratings: Sequence[float],
-    gap: float,
-    count: int,
-    seed: int | Sequence[int],
+    texts: Sequence[Ids], ratings: Sequence[float], gap: float, count: int, seed: int
 ) -> Pairs:
     """`count` random pairs of texts whose ratings differ by more than `gap`, the better rated first."""
     ascending, worse = _worse(np.asarray(ratings, np.float64), gap)

@@ -172,7 +172,10 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         token = token["content"] if isinstance(token, dict) else token
         return None if token is None else core.token_to_id(token)
 
-    ends = [marked("eos_token"), *_ids(generation), *_ids(config)]
+    ends = [marked("eos_token")]
+    for content in (generation, config):
+        end = content.get("eos_token_id")
+        ends += end if isinstance(end, list) else [end]
     eos_ids = [end for end in ends if end is not None]
     if not eos_ids:
         raise ProximaError(
@@ -214,11 +217,6 @@ def _padded(lists: Sequence[Ids], pad_id: int, width: int | None, left: bool) ->
 def _content(path: Path) -> dict[str, Any]:
     """What a JSON file of the folder says; nothing where it is not there."""
     return read_object(path) if path.is_file() else {}
-
-
-def _ids(config: dict[str, Any]) -> list[int]:
-    ends = config.get("eos_token_id")
-    return ends if isinstance(ends, list) else [] if ends is None else [ends]
 
 
 def _template_in(folder: Path) -> str | None:
