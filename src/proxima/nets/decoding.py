@@ -13,18 +13,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from proxima.core.types import PyTree
+from proxima.nets import transformer
 from proxima.nets.lora import Adapters
-from proxima.nets.transformer import (
-    Decoder,
-    Layer,
-    Projection,
-    attend,
-    embed,
-    mlp,
-    normed,
-    qkv,
-    turns_of,
-)
+from proxima.nets.transformer import Decoder, Layer, Projection
 
 Layers = tuple[tuple[Layer, Adapters | None], ...]  # none of them part of a larger array
 
@@ -56,27 +47,27 @@ def cached_states(
     layer by layer, the whole cache would be copied for every token.
     """
     count = ids.shape[1]
-    positions = jnp.sum(cache.mask, axis=1)[:, None] + jnp.cumsum(mask, axis=1) - 1
-    positions = jnp.maximum(positions, 0)
+    before = jnp.sum(cache.mask, axis=1)[:, None]
+    positions = jnp.maximum(before + jnp.cumsum(mask, axis=1) - 1, 0)
     steps = jnp.arange(count)
     among = mask[:, None, :] & (steps[None, :, None] >= steps[None, None, :])
     cached = jnp.broadcast_to(cache.mask[:, None], (*ids.shape, cache.mask.shape[1]))
     visible = jnp.concatenate([cached, among], axis=2)
-    h, turns = embed(decoder, ids, positions), turns_of(decoder.config, positions)
+    h, turns = transformer.embed(decoder, ids, positions)
 
     def block(h: Array, layer) -> tuple[Array, tuple[Array, Array]]:
         weights, adapter, keys, values = layer
-        q, k, v = qkv(decoder.config, weights, adapter, h, turns)
+        q, k, v = transformer.qkv(decoder.config, weights, adapter, h, turns)
         keys, values = jnp.concatenate([keys, k], axis=2), jnp.concatenate([values, v], axis=2)
-        h = h + attend(decoder.config, weights, adapter, q, keys, values, visible)
-        return h + mlp(decoder.config, weights, adapter, h), (k, v)
+        h = h + transformer.attend(decoder.config, weights, adapter, q, keys, values, visible)
+        return h + transformer.mlp(decoder.config, weights, adapter, h), (k, v)
 
     h, new = jax.lax.scan(block, h, (decoder.layers, adapters, cache.keys, cache.values))
     start = (0, 0, 0, cache.length, 0)
     keys = jax.lax.dynamic_update_slice(cache.keys, new[0], start)
     values = jax.lax.dynamic_update_slice(cache.values, new[1], start)
     known = jax.lax.dynamic_update_slice(cache.mask, mask, (0, cache.length))
-    return normed(decoder.norm, h, decoder.config.norm_eps), Cache(
+    return transformer.normed(decoder.norm, h, decoder.config.norm_eps), Cache(
         keys, values, known, cache.length + count
     )
 
@@ -112,17 +103,17 @@ def next_states(
     """The last layer's output at one more token of each row (B, width), and the caches with it."""
     positions = jnp.maximum(jnp.sum(caches.mask, axis=1) + mask - 1, 0)[:, None]
     known = jax.lax.dynamic_update_slice(caches.mask, mask[:, None], (0, caches.length))
-    h, turns = embed(decoder, ids[:, None], positions), turns_of(decoder.config, positions)
+    h, turns = transformer.embed(decoder, ids[:, None], positions)
     updated: list[tuple[Array, Array]] = []
     for (layer, adapter), *old in zip(layers, caches.keys, caches.values, strict=True):
-        q, *new = qkv(decoder.config, layer, adapter, h, turns)
+        q, *new = transformer.qkv(decoder.config, layer, adapter, h, turns)
         start = (0, 0, caches.length, 0)
         keys, values = map(jax.lax.dynamic_update_slice, old, new, [start, start])
-        h = h + attend(decoder.config, layer, adapter, q, keys, values, known[:, None])
-        h = h + mlp(decoder.config, layer, adapter, h)
+        h = h + transformer.attend(decoder.config, layer, adapter, q, keys, values, known[:, None])
+        h = h + transformer.mlp(decoder.config, layer, adapter, h)
         updated.append((keys, values))
     all_keys, all_values = zip(*updated, strict=True)
-    h = normed(decoder.norm, h, decoder.config.norm_eps)[:, 0]
+    h = transformer.normed(decoder.norm, h, decoder.config.norm_eps)[:, 0]
     return h, LayerCaches(all_keys, all_values, known, caches.length + 1)
 
 

@@ -66,7 +66,7 @@ def q_ensemble(
 
 def to_units(space: Box, action: Array) -> Array:
     """Actions of the space as flat numbers in [-1, 1]."""
-    flat = action.reshape(*action.shape[: action.ndim - len(space.shape)], -1).astype(jnp.float32)
+    flat = Dense(space)(action)
     middle, half = _range(space, flat)
     return (flat - middle) / half
 

@@ -172,7 +172,7 @@ def hidden_states(
     positions = jnp.maximum(jnp.cumsum(mask, axis=1) - 1, 0)  # among the valid ones; 0 for pads
     steps = jnp.arange(ids.shape[1])
     visible = mask[:, None, :] & (steps[None, :, None] >= steps[None, None, :])
-    h, turns = embed(decoder, ids, positions), turns_of(decoder.config, positions)
+    h, turns = embed(decoder, ids, positions)
 
     def block(h: Array, layer: tuple[Layer, Adapters | None]) -> tuple[Array, None]:
         weights, adapter = layer
@@ -193,10 +193,14 @@ def logits_of(decoder: Decoder, h: Array) -> Array:
     return scores.astype(jnp.float32)
 
 
-def embed(decoder: Decoder, ids: Array, positions: Array) -> Array:
-    """What the first layer is given, (..., width)."""
+def embed(
+    decoder: Decoder, ids: Array, positions: Array
+) -> tuple[Array, tuple[Array, Array] | None]:
+    """What the first layer is given, (B, T, width), and the rotations; None where positions are learned."""
     h = decoder.embedding[ids]
-    return h if decoder.positions is None else h + decoder.positions[positions]
+    if decoder.positions is not None:
+        return h + decoder.positions[positions], None
+    return h, turns_at(decoder.config, positions)
 
 
 def qkv(
@@ -320,13 +324,8 @@ def _spread(vector: Array, like: Array) -> Array:
     return jnp.broadcast_to(vector, like.shape)
 
 
-def turns_of(config: DecoderConfig, positions: Array) -> tuple[Array, Array] | None:
-    """Cosines and sines (B, 1, T, head width / 2) of the rotations at positions (B, T).
-
-    None where positions are learned. The slow rotations are those of `RopeScaling`.
-    """
-    if config.positions == "learned":
-        return None
+def turns_at(config: DecoderConfig, positions: Array) -> tuple[Array, Array]:
+    """Cosines and sines (B, 1, T, head width / 2) of the rotations at positions (B, T)."""
     half, scaling = config.head_width // 2, config.rope_scaling
     frequencies = config.rope_theta ** (-jnp.arange(half, dtype=jnp.float32) / half)
     if scaling is not None:

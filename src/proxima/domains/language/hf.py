@@ -2,7 +2,7 @@
 
 A family is a table of names: which of our weights stand in which tensor. Reading checks every name
 and shape against config.json; a tensor that is missing and one that nobody asked for are errors, not silence.
-Files are read tensor by tensor, never mapped: beside the weights at most one tensor is in memory.
+Files are read tensor by tensor: beside the weights at most one is in memory.
 """
 
 import json
@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import ml_dtypes
 import numpy as np
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from proxima.core.errors import ProximaError
@@ -44,7 +43,7 @@ TOKENIZER_FILES = (
     "chat_template.jinja",
     "generation_config.json",
 )
-DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
+DTYPES = ("F32", "F16", "BF16")
 # Masks and rotations that older files carry along.
 BUFFERS = ("rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
 HEAD = "lm_head.weight"
@@ -209,19 +208,16 @@ def _entries(config: DecoderConfig, names: Names, ours: Mapping[str, Any]) -> It
 
 
 class _Tensor(NamedTuple):
-    """Where a tensor stands."""
+    """A tensor of a file that is read when it is asked for."""
 
     file: Path
-    start: int
-    size: int  # bytes
-    dtype: str
+    name: str
     shape: tuple[int, ...]
 
     def read(self) -> np.ndarray:
-        with self.file.open("rb") as file:
-            file.seek(self.start)
-            content = file.read(self.size)
-        return np.frombuffer(content, DTYPES[self.dtype]).reshape(self.shape)
+        # opened anew for each: what was read of an open file stays in memory
+        with safe_open(self.file, framework="numpy") as opened:
+            return opened.get_tensor(self.name)
 
 
 def _fill(ours: Mapping[str, np.ndarray], entry: Entry, tensor: _Tensor, folder: Path) -> None:
@@ -269,26 +265,21 @@ def _tensors(folder: Path) -> Iterator[tuple[str, _Tensor]]:
     """All tensors of a folder's safetensors, by name."""
     for file in _files(folder):
         try:
-            with file.open("rb") as opened:
-                length = int.from_bytes(opened.read(8), "little")
-                header = json.loads(opened.read(length))
-            size = file.stat().st_size
+            with safe_open(file, framework="numpy") as opened:
+                slices = [(name, opened.get_slice(name)) for name in opened.keys()]  # noqa: SIM118
+                kinds = [(name, part.get_dtype(), part.get_shape()) for name, part in slices]
         except FileNotFoundError:
             raise ProximaError(f"{file}: named by {INDEX}, but not there") from None
-        except (ValueError, OverflowError, MemoryError):
+        except SafetensorError as error:
             raise ProximaError(
-                f"{file}: not a safetensors file, or only the start of one"
+                f"{file}: not a safetensors file, or cut short; fetch or copy it again ({error})"
             ) from None
-        header.pop("__metadata__", None)
-        for name, entry in header.items():
-            dtype, (start, end) = entry["dtype"], entry["data_offsets"]
+        for name, dtype, shape in kinds:
             if dtype not in DTYPES:
                 raise ProximaError(
                     f"{file}: {name} is of type {dtype}; known are {', '.join(DTYPES)}"
                 )
-            if 8 + length + end > size:
-                raise ProximaError(f"{file}: cut short; fetch or copy it again")
-            yield name, _Tensor(file, 8 + length + start, end - start, dtype, (*entry["shape"],))
+            yield name, _Tensor(file, name, tuple(shape))
 
 
 def _files(folder: Path) -> list[Path]:

@@ -15,16 +15,9 @@ from jax import Array
 
 from proxima.domains.language.config import NewModelConfig
 from proxima.domains.language.samples import Rows
+from proxima.nets import transformer
 from proxima.nets.lora import Adapters, LoraConfig, fresh_adapters
-from proxima.nets.transformer import (
-    Decoder,
-    DecoderConfig,
-    hidden_states,
-    logits_of,
-    matrices,
-    merge,
-    new_decoder,
-)
+from proxima.nets.transformer import Decoder, DecoderConfig
 
 
 class Head(NamedTuple):
@@ -62,7 +55,7 @@ def new_model(
     key: Array, config: NewModelConfig, vocabulary: int, dtype: str = "float32"
 ) -> Decoder:
     """A decoder with random weights for a tokenizer of so many tokens."""
-    return new_decoder(key, new_shape(config, vocabulary), dtype)
+    return transformer.new_decoder(key, new_shape(config, vocabulary), dtype)
 
 
 def fresh_part(key: Array, base: Decoder, lora: LoraConfig | None, head: bool = False) -> Part:
@@ -73,18 +66,18 @@ def fresh_part(key: Array, base: Decoder, lora: LoraConfig | None, head: bool = 
     number = Head(jnp.zeros(base.config.width), jnp.zeros(())) if head else None
     if lora is None:
         return Part(decoder=jax.tree.map(jnp.copy, base), head=number)
-    return Part(adapters=fresh_adapters(key, lora, matrices(base)), head=number)
+    return Part(adapters=fresh_adapters(key, lora, transformer.matrices(base)), head=number)
 
 
 def merged_decoder(base: Decoder, part: Part) -> Decoder:
     """The part as a decoder of its own, its adapters worked in; the head is left behind."""
-    return merge(base if part.decoder is None else part.decoder, part.adapters)
+    return transformer.merge(base if part.decoder is None else part.decoder, part.adapters)
 
 
 def features(base: Decoder, part: Part, rows: Rows, checkpoint: bool = False) -> Array:
     """The last layer's output at every token, (B, T, width)."""
     decoder = base if part.decoder is None else part.decoder
-    return hidden_states(decoder, rows.ids, rows.mask, part.adapters, checkpoint)
+    return transformer.hidden_states(decoder, rows.ids, rows.mask, part.adapters, checkpoint)
 
 
 def joined(prompts: Rows, completions: Rows) -> Rows:
@@ -104,7 +97,9 @@ def score_completions(
 ) -> Scored:
     """Log-probabilities and entropies of the tokens of completions, float32, 0 on pads."""
     before = _before(base, part, prompts, completions, checkpoint)
-    logits = logits_of(base if part.decoder is None else part.decoder, before) / temperature
+    logits = (
+        transformer.logits_of(base if part.decoder is None else part.decoder, before) / temperature
+    )
     # A comparison instead of a gather: its gradient is no scatter into all the logits.
     index = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 2)
     chosen = jnp.sum(jnp.where(index == completions.ids[..., None], logits, 0.0), axis=-1)
