@@ -26,7 +26,10 @@ SHAPES = {
         kv_heads=2,
         rope_theta=500.0,
         rope_scaling=RopeScaling(
-            factor=8.0, low_frequency=1.0, high_frequency=4.0, trained_positions=32
+            factor=8.0,
+            low_freq_factor=1.0,
+            high_freq_factor=4.0,
+            original_max_position_embeddings=32,
         ),
     ),
     "qwen2": DecoderConfig(**SIZES, kv_heads=2, attention_bias=True),

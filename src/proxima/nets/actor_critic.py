@@ -1,7 +1,7 @@
 """The actor and the critic: two MLPs, or two heads on one trunk, over any leading axes."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,7 +19,9 @@ from proxima.core.distributions import (
 from proxima.core.errors import ProximaError
 from proxima.core.network import Network
 from proxima.core.spaces import (
+    ACTION_MASK,
     Box,
+    Fields,
     MultiDiscrete,
     ObservationSpace,
     Space,
@@ -29,7 +31,6 @@ from proxima.core.spaces import (
 )
 from proxima.core.types import PyTree
 from proxima.nets.mlp import ACTIVATIONS, MLP, Linear, linear, mlp
-from proxima.nets.observations import Dense
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,29 @@ class MLPConfig:
     """One trunk with a policy and a value head instead of two separate nets."""
     distribution: Literal["auto", "categorical", "normal", "tanh_normal"] = "auto"
     """Action distribution; auto takes categorical for discrete and normal for continuous actions."""
+
+
+class Dense(NamedTuple):
+    """Observations of a space ↦ float32 vectors over any leading axes, their fields side by side.
+
+    The action mask is no input of a net: the distribution applies it.
+    """
+
+    space: ObservationSpace
+
+    def __call__(self, obs: PyTree) -> Array:
+        if not isinstance(self.space, Fields):
+            return _flat(obs, len(self.space.shape))
+        parts = [
+            _flat(obs[name], len(part.shape))
+            for name, part in self.space.items()
+            if name != ACTION_MASK
+        ]
+        return jnp.concatenate(parts, axis=-1)
+
+
+def _flat(array: Array, rank: int) -> Array:
+    return array.reshape(*array.shape[: array.ndim - rank], -1).astype(jnp.float32)
 
 
 class ActorCritic(eqx.Module):
@@ -101,31 +125,24 @@ class ActorCritic(eqx.Module):
         return TanhNormal(raw, log_std, low, high)
 
 
-def distribution_kind(config: MLPConfig, space: Space) -> str:
-    """The distribution that `auto` stands for."""
-    if config.distribution != "auto":
-        return config.distribution
-    return "categorical" if is_discrete(space) else "normal"
-
-
 def actor_critic(
     key: Array, config: MLPConfig, observation_space: ObservationSpace, action_space: Space
 ) -> ActorCritic:
     """Orthogonal nets; the policy's last gain is 0.01, so that training starts near uniform."""
     trunk_key, actor_key, critic_key = jax.random.split(key, 3)
-    numbers = flat_size(action_space)
+    inputs, numbers = flat_size(observation_space), flat_size(action_space)
     outputs = numbers if isinstance(action_space, Box) else numbers * action_space.n
-    adapter = Dense(observation_space)
-    kind = distribution_kind(config, action_space)
     log_std = jnp.zeros(outputs) if isinstance(action_space, Box) else None
-    fixed = (log_std, adapter, action_space, kind, config.activation)
+    usual = "categorical" if is_discrete(action_space) else "normal"
+    kind = usual if config.distribution == "auto" else config.distribution
+    fixed = (log_std, Dense(observation_space), action_space, kind, config.activation)
     if config.shared_trunk:
         width = config.hidden[-1]
-        trunk = mlp(trunk_key, (adapter.size, *config.hidden), config.activation, 2**0.5)
+        trunk = mlp(trunk_key, (inputs, *config.hidden), config.activation, 2**0.5)
         policy, value = linear(actor_key, width, outputs, 0.01), linear(critic_key, width, 1, 1.0)
         return ActorCritic(trunk, policy, value, *fixed)
-    actor = mlp(actor_key, (adapter.size, *config.hidden, outputs), config.activation, 0.01)
-    critic = mlp(critic_key, (adapter.size, *config.hidden, 1), config.activation, 1.0)
+    actor = mlp(actor_key, (inputs, *config.hidden, outputs), config.activation, 0.01)
+    critic = mlp(critic_key, (inputs, *config.hidden, 1), config.activation, 1.0)
     return ActorCritic(None, actor, critic, *fixed)
 
 
@@ -133,29 +150,23 @@ def check_spaces(
     config: MLPConfig, observation_space: ObservationSpace, action_space: Space, env_name: str
 ) -> None:
     """An error in words where the observation has nothing to see or the distribution does not fit."""
-    check_distribution(config.distribution, action_space, env_name)
+    kind, discrete = config.distribution, is_discrete(action_space)
+    if kind == "tanh_normal" and isinstance(action_space, Box) and not action_space.bounded:
+        raise ProximaError(
+            f"network.distribution: tanh_normal needs bounded actions, {env_name}'s are not; use normal"
+        )
+    if kind != "auto" and (kind == "categorical") != discrete:
+        fitting = "categorical" if discrete else "normal or tanh_normal"
+        actions = "discrete" if discrete else "continuous"
+        raise ProximaError(
+            f"network.distribution: {kind} does not fit {env_name}, whose actions are {actions}; "
+            f"use auto or {fitting}"
+        )
     if flat_size(observation_space) == 0:
         raise ProximaError(
             "network.kind: the environment shows nothing but an action mask, and no net can tell "
             "one state from another by that; give its observation a field to see"
         )
-
-
-def check_distribution(kind: str, space: Space, env_name: str) -> None:
-    """An error in words where the distribution does not fit the actions."""
-    discrete = is_discrete(space)
-    if kind == "tanh_normal" and isinstance(space, Box) and not space.bounded:
-        raise ProximaError(
-            f"network.distribution: tanh_normal needs bounded actions, {env_name}'s are not; use normal"
-        )
-    if kind == "auto" or (kind == "categorical") == discrete:
-        return
-    fitting = "categorical" if discrete else "normal or tanh_normal"
-    actions = "discrete" if discrete else "continuous"
-    raise ProximaError(
-        f"network.distribution: {kind} does not fit {env_name}, whose actions are {actions}; "
-        f"use auto or {fitting}"
-    )
 
 
 NETWORK = Network(

@@ -11,9 +11,8 @@ from jax import Array
 
 from proxima.core.spaces import Box, ObservationSpace, flat_size
 from proxima.core.types import PyTree
-from proxima.nets.actor_critic import MLPConfig
+from proxima.nets.actor_critic import Dense, MLPConfig
 from proxima.nets.mlp import MLP, mlp
-from proxima.nets.observations import Dense
 
 SMALLEST_HALF = 1e-8  # a coordinate whose bounds coincide is 0 in units
 
@@ -67,7 +66,7 @@ def q_ensemble(
 
 def to_units(space: Box, action: Array) -> Array:
     """Actions of the space as flat numbers in [-1, 1]."""
-    flat = action.reshape(*action.shape[: action.ndim - len(space.shape)], -1).astype(jnp.float32)
+    flat = Dense(space)(action)
     middle, half = _range(space, flat)
     return (flat - middle) / half
 

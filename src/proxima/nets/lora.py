@@ -13,8 +13,6 @@ import jax.numpy as jnp
 from annotated_types import Ge, Gt
 from jax import Array
 
-from proxima.nets.mlp import product, product_turned
-
 TARGETS = ("q", "k", "v", "o", "gate", "up", "down")
 
 
@@ -50,42 +48,15 @@ class Adapters(NamedTuple):
     down: LowRank | None = None
 
 
-def adapted(
-    weight: Array, bias: Array | None, change: LowRank | None, x: Array, turned: bool = False
-) -> Array:
-    """xW + b, with the change where there is one; the low-rank product is never formed."""
-    y = product_turned(x, weight) if turned else product(x, weight)
-    if bias is not None:
-        y = y + jnp.broadcast_to(bias, y.shape)
-    if change is None:
-        return y
-    low = product(product(x.astype(change.a.dtype), change.a), change.b)
-    return y + (change.scale * low).astype(y.dtype)
-
-
 def fresh_adapters(key: Array, config: LoraConfig, matrices: dict[str, Array]) -> Adapters:
     """Adapters that change nothing yet, for stacked matrices (layers, inputs, outputs) by target."""
-    keys = jax.random.split(key, len(TARGETS))
-    scale = config.alpha / config.rank
-
-    def one(key: Array, matrix: Array) -> LowRank:
-        layers, inputs, outputs = matrix.shape
-        bound = (1.0 / inputs) ** 0.5
-        a = jax.random.uniform(key, (layers, inputs, config.rank), minval=-bound, maxval=bound)
-        return LowRank(a, jnp.zeros((layers, config.rank, outputs)), scale)
-
-    return Adapters(
-        **{
-            target: one(target_key, matrices[target])
-            for target, target_key in zip(TARGETS, keys, strict=True)
-            if target in config.targets and target in matrices
-        }
-    )
-
-
-def merged(matrix: Array, change: LowRank | None) -> Array:
-    """The stacked matrices with their changes worked in."""
-    if change is None:
-        return matrix
-    product = jnp.einsum("lir,lro->lio", change.a, change.b)
-    return (matrix + change.scale * product).astype(matrix.dtype)
+    changes = {}
+    for target, target_key in zip(TARGETS, jax.random.split(key, len(TARGETS)), strict=True):
+        if target in config.targets and target in matrices:
+            layers, inputs, outputs = matrices[target].shape
+            bound = (1.0 / inputs) ** 0.5
+            shape = (layers, inputs, config.rank)
+            a = jax.random.uniform(target_key, shape, minval=-bound, maxval=bound)
+            b = jnp.zeros((layers, config.rank, outputs))
+            changes[target] = LowRank(a, b, config.alpha / config.rank)
+    return Adapters(**changes)

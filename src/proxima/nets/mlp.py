@@ -26,45 +26,32 @@ class Linear(eqx.Module):
 
 
 @jax.custom_vjp
-def affine(x: Array, weight: Array, bias: Array) -> Array:
+def affine(x: Array, weight: Array, bias: Array | None) -> Array:
     """xW + b. Its gradient is the usual one, written so that a CPU multiplies matrices fast.
 
     The product xᵀg of the weight's gradient takes XLA's CPU backend twice as long as that of a transposed
     copy of x with g, and by itself it always folds the copy away; hence the barrier (docs/performance.md).
     """
     product = x @ weight
-    return product + jnp.broadcast_to(bias, product.shape)
+    return product if bias is None else product + jnp.broadcast_to(bias, product.shape)
 
 
-def _affine_forward(x: Array, weight: Array, bias: Array) -> tuple[Array, tuple[Array, Array]]:
-    return affine(x, weight, bias), (x, weight)
+Residuals = tuple[Array, Array, Array | None]
 
 
-def _affine_backward(residuals: tuple[Array, Array], slope: Array) -> tuple[Array, Array, Array]:
-    x, weight = residuals
+def _affine_forward(x: Array, weight: Array, bias: Array | None) -> tuple[Array, Residuals]:
+    return affine(x, weight, bias), (x, weight, bias)
+
+
+def _affine_backward(residuals: Residuals, slope: Array) -> Residuals:
+    x, weight, bias = residuals
     slopes = slope.reshape(-1, weight.shape[1])
-    return slope @ weight.T, _weight_slope(x, slopes), jnp.sum(slopes, axis=0)
+    transposed = jax.lax.optimization_barrier(x.reshape(-1, x.shape[-1]).T)
+    bias_slope = None if bias is None else jnp.sum(slopes, axis=0)
+    return slope @ weight.T, transposed @ slopes, bias_slope
 
 
 affine.defvjp(_affine_forward, _affine_backward)
-
-
-@jax.custom_vjp
-def product(x: Array, weight: Array) -> Array:
-    """xW, over any leading axes of x, with the gradient of `affine`."""
-    return x @ weight
-
-
-def _product_forward(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
-    return product(x, weight), (x, weight)
-
-
-def _product_backward(residuals: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
-    x, weight = residuals
-    return slope @ weight.T, _weight_slope(x, slope.reshape(-1, weight.shape[1]))
-
-
-product.defvjp(_product_forward, _product_backward)
 
 
 def product_turned(x: Array, weight: Array) -> Array:
@@ -74,11 +61,6 @@ def product_turned(x: Array, weight: Array) -> Array:
     """
     rows = jax.lax.optimization_barrier(x.reshape(-1, x.shape[-1]).T)
     return jax.lax.optimization_barrier(weight @ rows).T.reshape(*x.shape[:-1], -1)
-
-
-def _weight_slope(x: Array, slopes: Array) -> Array:
-    transposed = jax.lax.optimization_barrier(x.reshape(-1, x.shape[-1]).T)
-    return transposed @ slopes
 
 
 def linear(key: Array, inputs: int, outputs: int, gain: float) -> Linear:

@@ -75,7 +75,7 @@ class CustomNet(eqx.Module):
 
 
 @dataclass(frozen=True)
-class FromFactory:
+class Maker:
     """Makes nets by a user's function; equal for equal functions."""
 
     factory: Callable[[Array, ObservationSpace, Space], Any]
@@ -87,36 +87,33 @@ class FromFactory:
         return custom_net(module, observation_space, action_space)
 
 
-class FromModule:
-    """Makes copies of a user's module; equal to another only if it is of the same object."""
+class Copies:
+    """A function that copies a user's module; equal to another only if it is of the same object."""
 
     def __init__(self, module: eqx.Module):
         self.module = module
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, FromModule) and self.module is other.module
+        return isinstance(other, Copies) and self.module is other.module
 
     def __hash__(self) -> int:
         return id(self.module)
 
-    def __call__(
-        self, key: Array, config: Any, observation_space: ObservationSpace, action_space: Space
-    ) -> CustomNet:
-        # Copies: a learner's arrays are given up at its first update, and the user's must outlive it.
-        copy = jax.tree.map(
+    def __call__(self, key: Array, *spaces: ObservationSpace | Space) -> eqx.Module:
+        # A learner's arrays are given up at its first update, and the user's must outlive it.
+        return jax.tree.map(
             lambda leaf: jnp.copy(leaf) if eqx.is_array(leaf) else leaf, self.module
         )
-        return custom_net(copy, observation_space, action_space)
 
 
 def network_of(net: Any) -> Network:
     """The `Network` of a user's: itself, of a module, or of a function that makes modules."""
     if isinstance(net, Network):
         return net
-    if isinstance(net, eqx.Module) and not isinstance(net, type):
-        return Network(CustomConfig, FromModule(net), _fits_any)
+    if isinstance(net, eqx.Module):
+        return Network(CustomConfig, Maker(Copies(net)), _fits_any)
     if callable(net):
-        return Network(CustomConfig, FromFactory(net), _fits_any)
+        return Network(CustomConfig, Maker(net), _fits_any)
     raise ProximaError(
         f"network: {net!r} is no net; give a Network, an eqx.Module with {', '.join(PARTS)}, or a "
         "function (key, observation_space, action_space) that makes one"
@@ -165,7 +162,5 @@ def check_network(problem: Problem, normalize_observations: bool) -> None:
         )
 
 
-def _fits_any(
-    config: Any, observation_space: ObservationSpace, action_space: Space, env_name: str
-) -> None:
+def _fits_any(*_: Any) -> None:
     """Whether a user's net fits shows when it is made."""

@@ -13,17 +13,15 @@ purpose: dropout, sliding windows shorter than the context, mixtures of experts.
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from proxima.nets import norms
-from proxima.nets.lora import TARGETS, Adapters, LowRank, adapted, merged
-from proxima.nets.norms import Norm
-from proxima.nets.rotary import RopeScaling, frequencies_of, rotate, turns_at
+from proxima.nets.lora import TARGETS, Adapters, LowRank
+from proxima.nets.mlp import affine, product_turned
 
 # The score of a position that is not attended to; finite, so that a row of pads is not NaN.
 FAR = -1e30
@@ -31,7 +29,15 @@ FAR = -1e30
 # A loop over layers keeps what its gradient needs by copying it; so few are written out instead.
 FEW_LAYERS = 4
 
-EMBEDDING_DEVIATION = 0.02  # GPT-2's and Llama's
+
+@dataclass(frozen=True, kw_only=True)
+class RopeScaling:
+    """Llama 3's stretching of the slow rotations, for contexts longer than the original; its own names."""
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_position_embeddings: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +73,13 @@ ACTIVATIONS = {
 }
 
 
+class Norm(eqx.Module):
+    """A norm's scale and shift; RMSNorm has no shift."""
+
+    scale: Array
+    shift: Array | None
+
+
 class Projection(eqx.Module):
     """x ↦ xW + b."""
 
@@ -89,15 +102,6 @@ class Layer(eqx.Module):
     gate: Projection | None
     up: Projection
     down: Projection
-
-
-class Cache(NamedTuple):
-    """Keys and values so far, (layers, B, kv heads, context, head width), and who may be looked at."""
-
-    keys: Array
-    values: Array
-    mask: Array  # (B, context): False for pads and for positions not yet written
-    length: Array  # positions written, the same for all rows; int32 scalar
 
 
 class Decoder(eqx.Module):
@@ -145,17 +149,14 @@ def new_decoder(key: Array, config: DecoderConfig, dtype: str = "float32") -> De
         up=projection("up", width, inner, 1.0, mlp_bias),
         down=projection("down", inner, width, branch, mlp_bias),
     )
-    learned = config.positions == "learned"
+    learned, free = config.positions == "learned", not config.tied
+    deviation = 0.02  # GPT-2's and Llama's
     return Decoder(
-        embedding=normal("embedding", (config.vocabulary, width), EMBEDDING_DEVIATION),
-        positions=normal("positions", (config.context, width), EMBEDDING_DEVIATION)
-        if learned
-        else None,
+        embedding=normal("embedding", (config.vocabulary, width), deviation),
+        positions=normal("positions", (config.context, width), deviation) if learned else None,
         layers=layers,
         norm=norm(width),
-        head=None
-        if config.tied
-        else normal("head", (width, config.vocabulary), EMBEDDING_DEVIATION),
+        head=normal("head", (width, config.vocabulary), deviation) if free else None,
         config=config,
     )
 
@@ -168,11 +169,10 @@ def hidden_states(
     checkpoint: bool = False,
 ) -> Array:
     """The last layer's output at every position (B, T, width), normed; `mask` is False for pads."""
-    positions = positions_of(mask)
+    positions = jnp.maximum(jnp.cumsum(mask, axis=1) - 1, 0)  # among the valid ones; 0 for pads
     steps = jnp.arange(ids.shape[1])
     visible = mask[:, None, :] & (steps[None, :, None] >= steps[None, None, :])
-    h = embed(decoder, ids, positions)
-    turns = turns_of(decoder.config, positions)
+    h, turns = embed(decoder, ids, positions)
 
     def block(h: Array, layer: tuple[Layer, Adapters | None]) -> tuple[Array, None]:
         weights, adapter = layer
@@ -182,52 +182,9 @@ def hidden_states(
 
     if checkpoint:
         block = jax.checkpoint(block)
-    depth = decoder.config.layers
-    h, _ = jax.lax.scan(
-        block, h, (decoder.layers, adapters), unroll=depth if depth <= FEW_LAYERS else 1
-    )
-    return normed(decoder.config, decoder.norm, h)
-
-
-def cached_states(
-    decoder: Decoder, ids: Array, mask: Array, cache: Cache, adapters: Adapters | None = None
-) -> tuple[Array, Cache]:
-    """`hidden_states` of ids that follow what the cache holds, and the cache with them in it.
-
-    The layers only read the cache and give what is new; one write at the end puts it in place. Written
-    layer by layer, the whole cache would be copied for every token.
-    """
-    count = ids.shape[1]
-    positions = jnp.sum(cache.mask, axis=1)[:, None] + jnp.cumsum(mask, axis=1) - 1
-    positions = jnp.maximum(positions, 0)
-    steps = jnp.arange(count)
-    among = mask[:, None, :] & (steps[None, :, None] >= steps[None, None, :])
-    cached = jnp.broadcast_to(cache.mask[:, None], (*ids.shape, cache.mask.shape[1]))
-    visible = jnp.concatenate([cached, among], axis=2)
-    h = embed(decoder, ids, positions)
-    turns = turns_of(decoder.config, positions)
-
-    def block(h: Array, layer) -> tuple[Array, tuple[Array, Array]]:
-        weights, adapter, keys, values = layer
-        q, k, v = qkv(decoder.config, weights, adapter, h, turns)
-        keys, values = jnp.concatenate([keys, k], axis=2), jnp.concatenate([values, v], axis=2)
-        h = h + attend(decoder.config, weights, adapter, q, keys, values, visible)
-        return h + mlp(decoder.config, weights, adapter, h), (k, v)
-
-    h, new = jax.lax.scan(block, h, (decoder.layers, adapters, cache.keys, cache.values))
-    start = (0, 0, 0, cache.length, 0)
-    keys = jax.lax.dynamic_update_slice(cache.keys, new[0], start)
-    values = jax.lax.dynamic_update_slice(cache.values, new[1], start)
-    known = jax.lax.dynamic_update_slice(cache.mask, mask, (0, cache.length))
-    return normed(decoder.config, decoder.norm, h), Cache(keys, values, known, cache.length + count)
-
-
-def empty_cache(decoder: Decoder, rows: int, context: int) -> Cache:
-    """A cache for `rows` texts of `context` tokens at most."""
-    config = decoder.config
-    shape = (config.layers, rows, config.kv_heads, context, config.head_width)
-    none = jnp.zeros(shape, decoder.embedding.dtype)
-    return Cache(none, none, jnp.zeros((rows, context), bool), jnp.zeros((), jnp.int32))
+    unroll = decoder.config.layers if decoder.config.layers <= FEW_LAYERS else 1
+    h, _ = jax.lax.scan(block, h, (decoder.layers, adapters), unroll=unroll)
+    return normed(decoder.norm, h, decoder.config.norm_eps)
 
 
 def logits_of(decoder: Decoder, h: Array) -> Array:
@@ -236,14 +193,14 @@ def logits_of(decoder: Decoder, h: Array) -> Array:
     return scores.astype(jnp.float32)
 
 
-def positions_of(mask: Array) -> Array:
-    """The position of each token among the valid ones of its row; 0 for pads."""
-    return jnp.maximum(jnp.cumsum(mask, axis=1) - 1, 0)
-
-
-def embed(decoder: Decoder, ids: Array, positions: Array) -> Array:
+def embed(
+    decoder: Decoder, ids: Array, positions: Array
+) -> tuple[Array, tuple[Array, Array] | None]:
+    """What the first layer is given, (B, T, width), and the rotations; None where positions are learned."""
     h = decoder.embedding[ids]
-    return h if decoder.positions is None else h + decoder.positions[positions]
+    if decoder.positions is not None:
+        return h + decoder.positions[positions], None
+    return h, turns_at(decoder.config, positions)
 
 
 def qkv(
@@ -254,19 +211,28 @@ def qkv(
     turns: tuple[Array, Array] | None,
 ) -> tuple[Array, Array, Array]:
     """Queries (B, heads, T, head width), keys and values (B, kv heads, T, head width)."""
-    x = normed(config, layer.attention_norm, h)
+    x = normed(layer.attention_norm, h, config.norm_eps)
     q = _heads(_project(layer.q, adapter and adapter.q, x), config.heads)
     k = _heads(_project(layer.k, adapter and adapter.k, x), config.kv_heads)
     v = _heads(_project(layer.v, adapter and adapter.v, x), config.kv_heads)
     if layer.q_norm is not None and layer.k_norm is not None:
-        q, k = normed(config, layer.q_norm, q), normed(config, layer.k_norm, k)
+        eps = config.norm_eps
+        q, k = normed(layer.q_norm, q, eps), normed(layer.k_norm, k, eps)
     if turns is not None:
         q, k = rotate(q, turns), rotate(k, turns)
     return q, k, v
 
 
 def _project(projection: Projection, change: LowRank | None, x: Array) -> Array:
-    return adapted(projection.weight, projection.bias, change, x, projection.turned)
+    """xW + b, with the change where there is one; the low-rank product is never formed."""
+    weight = projection.weight
+    y = product_turned(x, weight) if projection.turned else affine(x, weight, None)
+    if projection.bias is not None:
+        y = y + jnp.broadcast_to(projection.bias, y.shape)
+    if change is None:
+        return y
+    low = affine(affine(x.astype(change.a.dtype), change.a, None), change.b, None)
+    return y + (change.scale * low).astype(y.dtype)
 
 
 def _heads(x: Array, heads: int) -> Array:
@@ -288,68 +254,113 @@ def attend(config, layer: Layer, adapter, q: Array, k: Array, v: Array, visible:
 
 
 def mlp(config: DecoderConfig, layer: Layer, adapter: Adapters | None, h: Array) -> Array:
-    x = normed(config, layer.mlp_norm, h)
+    """What the layer's MLP adds to h."""
+    x = normed(layer.mlp_norm, h, config.norm_eps)
     up = _project(layer.up, adapter and adapter.up, x)
     if layer.gate is None:
         inner = ACTIVATIONS[config.activation](up)
     else:
-        inner = _gated(_project(layer.gate, adapter and adapter.gate, x), up, config.activation)
+        gate = _project(layer.gate, adapter and adapter.gate, x)
+        # only gate and up are kept for the gradient, which recomputes the rest
+        gated = jax.checkpoint(partial(_gated, config.activation), prevent_cse=False)
+        inner = gated(gate, up)
     return _project(layer.down, adapter and adapter.down, inner)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _gated(gate: Array, up: Array, activation: str) -> Array:
-    """The gate's activation times up; only these two are kept for the gradient, which recomputes the rest."""
+def _gated(activation: str, gate: Array, up: Array) -> Array:
     return ACTIVATIONS[activation](gate) * up
 
 
-def _gated_forward(gate: Array, up: Array, activation: str) -> tuple[Array, tuple[Array, Array]]:
-    return _gated(gate, up, activation), (gate, up)
+def normed(norm: Norm, x: Array, eps: float) -> Array:
+    """x with size 1 along its last axis, for LayerNorm mean 0 too, then scaled and shifted; in float32."""
+    exact = x.astype(jnp.float32)
+    if norm.shift is not None:
+        exact = exact - jnp.mean(exact, axis=-1, keepdims=True)
+    scaled = _scaled(_to_size_one(exact, eps).astype(x.dtype), norm.scale)
+    return scaled if norm.shift is None else scaled + _spread(norm.shift, x)
 
 
-def _gated_backward(
-    activation: str, residuals: tuple[Array, Array], slope: Array
-) -> tuple[Array, ...]:
-    _, pull = jax.vjp(lambda gate, up: ACTIVATIONS[activation](gate) * up, *residuals)
-    return pull(slope)
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _to_size_one(x: Array, eps: float) -> Array:
+    """x over the root of its mean square; its gradient written out takes a CPU half the time."""
+    return x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + eps)
 
 
-_gated.defvjp(_gated_forward, _gated_backward)
+def _size_forward(x: Array, eps: float) -> tuple[Array, tuple[Array, Array]]:
+    factor = jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + eps)
+    return x * factor, (x, factor)
 
 
-def normed(config: DecoderConfig, norm: Norm, x: Array) -> Array:
-    """x as the decoder's kind of norm has it."""
-    return norms.normed(norm, x, config.norm == "layer", config.norm_eps)
+def _size_backward(eps: float, residuals: tuple[Array, Array], slope: Array) -> tuple[Array]:
+    x, factor = residuals
+    unit = x * factor
+    return (factor * (slope - unit * jnp.mean(slope * unit, axis=-1, keepdims=True)),)
 
 
-def turns_of(config: DecoderConfig, positions: Array) -> tuple[Array, Array] | None:
-    """The rotations at each position; None where positions are learned."""
-    if config.positions == "learned":
-        return None
-    half = config.head_width // 2
-    return turns_at(positions, frequencies_of(half, config.rope_theta, config.rope_scaling))
+_to_size_one.defvjp(_size_forward, _size_backward)
+
+
+@jax.custom_vjp
+def _scaled(x: Array, scale: Array) -> Array:
+    """x times a vector; the vector's gradient is a product with ones, which a CPU adds up faster."""
+    return x * _spread(scale, x)
+
+
+def _scaled_forward(x: Array, scale: Array) -> tuple[Array, tuple[Array, Array]]:
+    return _scaled(x, scale), (x, scale)
+
+
+def _scaled_backward(residuals: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
+    x, scale = residuals
+    products = (slope * x).reshape(-1, x.shape[-1])
+    ones = jnp.ones((1, len(products)), products.dtype)
+    return slope * _spread(scale, slope), (ones @ products)[0]
+
+
+_scaled.defvjp(_scaled_forward, _scaled_backward)
+
+
+def _spread(vector: Array, like: Array) -> Array:
+    return jnp.broadcast_to(vector, like.shape)
+
+
+def turns_at(config: DecoderConfig, positions: Array) -> tuple[Array, Array]:
+    """Cosines and sines (B, 1, T, head width / 2) of the rotations at positions (B, T)."""
+    half, scaling = config.head_width // 2, config.rope_scaling
+    frequencies = config.rope_theta ** (-jnp.arange(half, dtype=jnp.float32) / half)
+    if scaling is not None:
+        # Waves shorter than the trained context stay, much longer ones are stretched, those between blend.
+        low, high = scaling.low_freq_factor, scaling.high_freq_factor
+        turns = scaling.original_max_position_embeddings * frequencies / (2 * math.pi)
+        blend = jnp.clip((turns - low) / (high - low), 0.0, 1.0)
+        frequencies = (1 - blend) * frequencies / scaling.factor + blend * frequencies
+    angles = positions[:, None, :, None].astype(jnp.float32) * frequencies[None, None, None]
+    return jnp.cos(angles), jnp.sin(angles)
+
+
+def rotate(x: Array, turns: tuple[Array, Array]) -> Array:
+    """x (B, heads, T, head width) turned, its first half with its second."""
+    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    cos, sin = (jnp.broadcast_to(turn, first.shape) for turn in turns)
+    rotated = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    return rotated.astype(x.dtype)
 
 
 def matrices(decoder: Decoder) -> dict[str, Array]:
     """The stacked matrices that may have adapters, by target; a decoder without gates has no "gate"."""
-    layers = decoder.layers
-    projections = (layers.q, layers.k, layers.v, layers.o, layers.gate, layers.up, layers.down)
-    return {
-        target: projection.weight
-        for target, projection in zip(TARGETS, projections, strict=True)
-        if projection is not None
-    }
+    projections = {target: getattr(decoder.layers, target) for target in TARGETS}
+    return {target: part.weight for target, part in projections.items() if part is not None}
 
 
 def merge(decoder: Decoder, adapters: Adapters | None) -> Decoder:
     """The decoder with the changes worked into its weights; what has no change is shared, not copied."""
     if adapters is None:
         return decoder
-    changed = {
-        target: change
-        for target, change in zip(TARGETS, adapters, strict=True)
-        if change is not None
-    }
-    old = matrices(decoder)
-    new = [merged(old[target], change) for target, change in changed.items()]
-    return eqx.tree_at(lambda tree: [matrices(tree)[target] for target in changed], decoder, new)
+    old, new = matrices(decoder), {}
+    for target, change in adapters._asdict().items():
+        if change is not None:
+            matrix, low = old[target], jnp.einsum("lir,lro->lio", change.a, change.b)
+            new[target] = (matrix + change.scale * low).astype(matrix.dtype)
+    return eqx.tree_at(
+        lambda tree: [matrices(tree)[target] for target in new], decoder, list(new.values())
+    )

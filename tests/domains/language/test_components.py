@@ -21,19 +21,19 @@ from proxima.domains.language import (
     TokenAttributor,
     ValueAdder,
 )
-from proxima.domains.language.buffer import shuffled
 from proxima.domains.language.config import (
     KLConfig,
     LanguageEvaluationConfig,
     LanguagePPOConfig,
     RewardConfig,
 )
+from proxima.domains.language.experience import shuffled
 from proxima.domains.language.model import (
     REFERENCE,
+    features,
     fresh_part,
     joined,
     numbers,
-    places,
     score_completions,
 )
 from proxima.domains.language.samples import Experience, Rows
@@ -121,7 +121,7 @@ def test_values_are_those_before_each_token(base, samples):
     critic = tiny.moved(base, fresh_part(jax.random.key(0), base, tiny.LORA, head=True), 0.3)
     found = ValueAdder(base).add_values(critic, samples)
     width = samples.prompts.ids.shape[1]
-    h = jax.jit(places)(base, critic, joined(samples.prompts, samples.completions))
+    h = jax.jit(features)(base, critic, joined(samples.prompts, samples.completions))
     everywhere = np.asarray(numbers(critic, h))
     for row in range(4):
         for step in range(int(samples.completions.mask[row].sum())):

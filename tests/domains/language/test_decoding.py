@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 from families import SHAPES, decoder_of, rows_of
 
-from proxima.nets.decoding import apart, caches_apart, next_states
+from proxima.nets.decoding import (
+    apart,
+    cached_states,
+    caches_apart,
+    empty_cache,
+    next_states,
+)
 from proxima.nets.lora import LoraConfig, fresh_adapters
-from proxima.nets.transformer import cached_states, empty_cache, hidden_states, matrices
+from proxima.nets.transformer import hidden_states, matrices
 
 PROMPT, WIDTH = 3, 6
 

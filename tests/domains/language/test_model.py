@@ -16,13 +16,9 @@ from proxima.domains.language.model import (
     values_before,
 )
 from proxima.domains.language.samples import Rows
+from proxima.nets.decoding import cached_states, empty_cache
 from proxima.nets.lora import LoraConfig
-from proxima.nets.transformer import (
-    cached_states,
-    empty_cache,
-    hidden_states,
-    logits_of,
-)
+from proxima.nets.transformer import hidden_states, logits_of
 
 FAMILIES = list(SHAPES)
 states = jax.jit(hidden_states, static_argnames="checkpoint")

@@ -12,8 +12,12 @@ from safetensors.numpy import load_file, save_file
 from proxima.core.errors import ProximaError
 from proxima.domains.language.hf import save_model
 from proxima.domains.language.model import REFERENCE, fresh_part
-from proxima.domains.language.part_files import load_part, save_part
-from proxima.domains.language.peft import load_adapters, save_adapters
+from proxima.domains.language.part_files import (
+    load_adapters,
+    load_part,
+    save_adapters,
+    save_part,
+)
 from proxima.nets.lora import TARGETS, LoraConfig
 from proxima.nets.transformer import merge
 

@@ -15,8 +15,8 @@ from proxima.domains.language.config import RewardModelConfig
 from proxima.domains.language.model import Head, Part, fresh_part, score_texts
 from proxima.domains.language.optimizers import numbers
 from proxima.domains.language.reward_model import (
+    Batch,
     Pairs,
-    Told,
     calibrated,
     given_pairs,
     load_reward_model,
@@ -24,7 +24,6 @@ from proxima.domains.language.reward_model import (
     mean_loss,
     preference_losses,
     rated_pairs,
-    reward_part,
     reward_stage,
     save_reward_model,
     scores,
@@ -73,8 +72,8 @@ def test_the_loss_is_bradley_and_terrys_pair_by_pair():
     part, texts = part_of(base), rated_texts(5)[0]
     better = np.zeros((6, 6), bool)
     better[[0, 1, 3], [2, 4, 0]] = True
-    told = Told(base, filled(texts, 6, 64), jnp.asarray(better), numbers(0.0, 0.0, 1.0))
-    loss, right = jax.jit(mean_loss, static_argnums=2)(part, told, False)
+    batch = Batch(base, filled(texts, 6, 64), jnp.asarray(better), numbers(0.0, 0.0, 1.0))
+    loss, right = jax.jit(mean_loss, static_argnums=2)(part, batch, False)
     singly = [float(scored(base, part, right_padded([ids], 0, 8))[0]) for ids in texts]
     pairs = [(singly[0], singly[2]), (singly[1], singly[4]), (singly[3], singly[0])]
     slow = [-math.log(1 / (1 + math.exp(-(a - b)))) for a, b in pairs]
@@ -86,8 +85,8 @@ def test_the_loss_is_bradley_and_terrys_pair_by_pair():
 
 def test_a_batch_without_a_pair_is_worth_nothing():
     base = decoder_of("llama")
-    told = Told(base, filled([[5]], 4, 64), jnp.zeros((4, 4), bool), numbers(0.0, 0.0, 1.0))
-    assert jax.jit(mean_loss, static_argnums=2)(part_of(base), told, False) == (0.0, 0.0)
+    batch = Batch(base, filled([[5]], 4, 64), jnp.zeros((4, 4), bool), numbers(0.0, 0.0, 1.0))
+    assert jax.jit(mean_loss, static_argnums=2)(part_of(base), batch, False) == (0.0, 0.0)
 
 
 def test_the_score_is_read_at_the_last_token_whatever_the_padding():
@@ -161,7 +160,7 @@ def test_it_learns_what_is_better(lora):
         "train/learning_rate",
     }
     equal(base, before)
-    part = reward_part(state)
+    part = state.part
     good, bad = text_scores(base, part, [[GOOD] * 4 + [EOS], [BAD] * 4 + [EOS]])
     assert good > bad
 
@@ -214,7 +213,7 @@ def test_saved_and_loaded_it_says_the_same(tmp_path, lora):
     stage, base = stage_of(lora, learning_rate=0.01)
     state, _ = stage.update(stage.init(), 0)
     rows = left_padded(rated_texts(8)[0], 0, 12)
-    model = calibrated(base, reward_part(state), rows)
+    model = calibrated(base, state.part, rows)
     tokenizer = train_tokenizer(["a fine film", "a dull film"], 280)
     save_reward_model(model, tokenizer, tmp_path / "model")
     again, its_tokenizer = load_reward_model(tmp_path / "model")

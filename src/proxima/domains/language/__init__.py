@@ -5,28 +5,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from proxima.domains.language.advantages import AdvantageComp as AdvantageComp
-    from proxima.domains.language.attribution import TokenAttributor as TokenAttributor
-    from proxima.domains.language.buffer import ExperienceBuffer as ExperienceBuffer
     from proxima.domains.language.evaluate import Evaluator as Evaluator
+    from proxima.domains.language.experience import ExperienceBuffer as ExperienceBuffer
+    from proxima.domains.language.experience import TokenAttributor as TokenAttributor
+    from proxima.domains.language.experience import ValueAdder as ValueAdder
     from proxima.domains.language.generate import Generator as Generator
     from proxima.domains.language.learn import ModelTrainer as ModelTrainer
     from proxima.domains.language.rewards import RewardComputer as RewardComputer
     from proxima.domains.language.trainer import PPOTrainer as PPOTrainer
     from proxima.domains.language.trainer import TrainingResults as TrainingResults
-    from proxima.domains.language.values import ValueAdder as ValueAdder
 
 # Loaded on first use: settings are read without waiting for JAX.
 _WHERE = {
     "AdvantageComp": "advantages",
     "Evaluator": "evaluate",
-    "ExperienceBuffer": "buffer",
+    "ExperienceBuffer": "experience",
     "Generator": "generate",
     "ModelTrainer": "learn",
     "PPOTrainer": "trainer",
     "RewardComputer": "rewards",
-    "TokenAttributor": "attribution",
+    "TokenAttributor": "experience",
     "TrainingResults": "trainer",
-    "ValueAdder": "values",
+    "ValueAdder": "experience",
 }
 
 

@@ -9,6 +9,7 @@ critic. R is a completion's whole reward, the price of KL taken. Whitening, last
 of the batch: over a row or a minibatch it would make unequal things equal.
 """
 
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, final
 
@@ -42,7 +43,12 @@ def advantages_of(
 ) -> Advantages:
     """Advantages and returns of completions; rows of one group are neighbours."""
     if kind == "gae":
-        raw = _with_critic(rewards, values, mask, gamma, lam)
+        # A completion cut at the limit is ended as well: its score is of the whole as it stands and nothing
+        # follows, so there is no later value to count on. The penalty for a missing EOS speaks for the cut.
+        ended = last_tokens(mask).T
+        following = jnp.pad(values[:, 1:], ((0, 0), (0, 1)))
+        estimates = gae(rewards.T, values.T, following.T, ended, jnp.zeros_like(ended), gamma, lam)
+        raw = jnp.where(mask, estimates.T, 0.0)
         returns = jnp.where(mask, raw + values, 0.0)
     else:
         totals = jnp.sum(jnp.where(mask, rewards, 0.0), axis=1)
@@ -68,42 +74,21 @@ def against_the_others(totals: Array) -> Array:
     return totals - (jnp.sum(totals, axis=1, keepdims=True) - totals) / others
 
 
-def _with_critic(rewards: Array, values: Array, mask: Array, gamma: Array, lam: Array) -> Array:
-    # A completion cut at the limit is ended as well: its score is of the whole as it stands and nothing
-    # follows, so there is no later value to count on. The penalty for a missing EOS speaks for the cut.
-    ended = last_tokens(mask)
-    following = jnp.pad(values[:, 1:], ((0, 0), (0, 1)))
-    estimates = gae(rewards.T, values.T, following.T, ended.T, jnp.zeros_like(ended.T), gamma, lam)
-    return jnp.where(mask, estimates.T, 0.0)
-
-
 _compiled = partial(jax.jit, static_argnames=("kind", "group_size", "whiten"))(advantages_of)
 
 
 @final
+@dataclass(frozen=True)
 class AdvantageComp:
     """Advantages by one of the three kinds, with its numbers."""
 
-    def __init__(
-        self,
-        gamma: float = 1.0,
-        lam: float = 0.95,
-        kind: str = "gae",
-        group_size: int = 1,
-        whiten: bool = True,
-    ) -> None:
-        self.gamma, self.lam = gamma, lam
-        self.kind, self.group_size, self.whiten = kind, group_size, whiten
+    gamma: float = 1.0
+    lam: float = 0.95
+    kind: str = "gae"
+    group_size: int = 1
+    whiten: bool = True
 
     def compute_advantages(self, rewards: Array, values: Array, mask: Array) -> Advantages:
         """Advantages and returns, (B, N); `mask` says which tokens are valid."""
-        return _compiled(
-            rewards,
-            values,
-            mask,
-            jnp.float32(self.gamma),
-            jnp.float32(self.lam),
-            kind=self.kind,
-            group_size=self.group_size,
-            whiten=self.whiten,
-        )
+        numbers = jnp.float32(self.gamma), jnp.float32(self.lam)
+        return _compiled(rewards, values, mask, *numbers, self.kind, self.group_size, self.whiten)

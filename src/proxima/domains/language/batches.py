@@ -12,7 +12,7 @@ from proxima.domains.language.generate import bucket
 from proxima.domains.language.samples import Rows
 from proxima.domains.language.tokenizer import Ids, right_padded
 
-Place = Callable[[Rows], Rows]  # how rows lie over devices
+Layout = Callable[[Rows], Rows]  # how rows lie over devices
 
 ANY_ID = 0
 
@@ -30,8 +30,8 @@ def order(count: int, seed: int, epoch: int) -> np.ndarray:
 def drawn(count: int, batch: int, seed: int, n: int) -> np.ndarray:
     """Indices of batch n: every index once per epoch, in a new order each; the epoch's last may be short."""
     batches = -(-count // batch)
-    epoch, place = divmod(n, batches)
-    return order(count, seed, epoch)[place * batch : (place + 1) * batch]
+    epoch, index = divmod(n, batches)
+    return order(count, seed, epoch)[index * batch : (index + 1) * batch]
 
 
 def filled(texts: Sequence[Ids], rows: int, longest: int) -> Rows:

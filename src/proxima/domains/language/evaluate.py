@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from proxima.core.errors import ProximaError
 from proxima.core.seeds import evaluation_keys
-from proxima.domains.language.attribution import TokenAttributor
 from proxima.domains.language.config import LanguageEvaluationConfig
+from proxima.domains.language.experience import TokenAttributor
 from proxima.domains.language.generate import Generator
 from proxima.domains.language.judge import Judge
 from proxima.domains.language.model import REFERENCE, Part, score_completions

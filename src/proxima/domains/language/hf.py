@@ -2,22 +2,21 @@
 
 A family is a table of names: which of our weights stand in which tensor. Reading checks every name
 and shape against config.json; a tensor that is missing and one that nobody asked for are errors, not silence.
-Files are read tensor by tensor, never mapped: beside the weights at most one tensor is in memory.
+Files are read tensor by tensor: beside the weights at most one is in memory.
 """
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
+from types import EllipsisType
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import ml_dtypes
 import numpy as np
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from proxima.core.errors import ProximaError
@@ -28,10 +27,9 @@ from proxima.domains.language.hf_config import (
     read_settings,
     written_settings,
 )
-from proxima.domains.language.hub import (
-    locate as locate,
-)  # where a model comes from, all in one place
+from proxima.files import explaining, replacing
 from proxima.nets.transformer import Decoder, DecoderConfig, new_decoder
+from proxima.run.files import write_json
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 # What a tokenizer and its chat template may consist of; copied as they are.
@@ -45,7 +43,7 @@ TOKENIZER_FILES = (
     "chat_template.jinja",
     "generation_config.json",
 )
-DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
+DTYPES = ("F32", "F16", "BF16")
 # Masks and rotations that older files carry along.
 BUFFERS = ("rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
 HEAD = "lm_head.weight"
@@ -65,7 +63,7 @@ LLAMA = Names(
     prefix="model.",
     layer="layers.{}.",
     matrices_transposed=True,
-    whole={"embedding": "embed_tokens.weight", "norm": "norm"},
+    whole={"embedding": "embed_tokens.weight", "norm.scale": "norm.weight"},
     layered={
         ("attention_norm",): "input_layernorm",
         ("q",): "self_attn.q_proj",
@@ -84,7 +82,12 @@ GPT2 = Names(
     prefix="transformer.",
     layer="h.{}.",
     matrices_transposed=False,
-    whole={"embedding": "wte.weight", "positions": "wpe.weight", "norm": "ln_f"},
+    whole={
+        "embedding": "wte.weight",
+        "positions": "wpe.weight",
+        "norm.scale": "ln_f.weight",
+        "norm.shift": "ln_f.bias",
+    },
     layered={
         ("attention_norm",): "ln_1",
         ("q", "k", "v"): "attn.c_attn",
@@ -103,31 +106,31 @@ class Entry(NamedTuple):
 
     name: str
     leaves: tuple[str, ...]
-    layer: int | None
+    layer: int | EllipsisType  # index into the leaves; ...: all of them
     transposed: bool
 
 
 def load_model(folder: Path, dtype: str = "float32") -> Decoder:
     """The decoder in a folder, every one of its tensors accounted for."""
     config, settings = decoder_config(folder), read_settings(folder)
-    found = dict(_tensors(folder))
+    stored = dict(_tensors(folder))
     skeleton = eqx.filter_eval_shape(new_decoder, jax.random.key(0), config, dtype)
     shapes = leaves_of(skeleton)
-    names = _names(family_of(settings, folder / "config.json"))
-    bare = not any(name.startswith(names.prefix) for name in found)
+    names = names_of(family_of(settings, folder / "config.json"))
+    bare = not any(name.startswith(names.prefix) for name in stored)
     ours: dict[str, jax.Array] = {}
     for leaves, entries in groupby(_entries(config, names, shapes), lambda entry: entry.leaves):
         arrays = {leaf: np.empty(shapes[leaf].shape, shapes[leaf].dtype) for leaf in leaves}
         for entry in entries:
             name = entry.name.removeprefix(names.prefix) if bare else entry.name
-            if name not in found:
+            if name not in stored:
                 raise ProximaError(
                     f"{folder}: the weights have no {name}, which config.json asks for"
                 )
-            _fill(arrays, entry, found.pop(name), folder)
+            _fill(arrays, entry, stored.pop(name), folder)
         # device_put copies once, jnp.asarray twice; waited for, so that the original is let go
         ours |= {leaf: jax.block_until_ready(jax.device_put(arrays.pop(leaf))) for leaf in leaves}
-    _check_rest(found, ours, folder)
+    _check_rest(stored, ours["embedding"], folder)
     return jax.tree.unflatten(jax.tree.structure(skeleton), [ours[leaf] for leaf in shapes])
 
 
@@ -141,40 +144,30 @@ def save_model(
         settings = read_settings(like)
         if decoder_config(like) != decoder.config:
             raise ProximaError(f"{like}: its config.json is of another model than the one to save")
-    names = _names(family_of(settings, folder / "config.json"))
+    names = names_of(family_of(settings, folder / "config.json"))
     ours = {name: np.asarray(leaf) for name, leaf in leaves_of(decoder).items()}
     tensors = {entry.name: _joined(ours, entry) for entry in _entries(decoder.config, names, ours)}
     settings["dtype"] = settings["torch_dtype"] = str(decoder.embedding.dtype)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_tensors(tensors, folder / WEIGHTS)
-        (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
-        if like is not None and like.resolve() != folder.resolve():
-            copy_tokenizer(like, folder)
-    except OSError as error:
-        raise ProximaError(f"{folder}: the model could not be written: {error}") from error
+    write_tensors(tensors, folder / WEIGHTS, "model")
+    write_json(folder / "config.json", settings)
+    if like is None or like.resolve() == folder.resolve():
+        return
+    with explaining(folder, "tokenizer"):
+        for name in TOKENIZER_FILES:
+            if (like / name).is_file():
+                shutil.copyfile(like / name, folder / name)
 
 
 def write_tensors(
-    tensors: Mapping[str, np.ndarray], file: Path, notes: Mapping[str, str] | None = None
+    tensors: Mapping[str, np.ndarray], file: Path, what: str, notes: Mapping[str, str] | None = None
 ) -> None:
-    """A safetensors file, whole: a disk that fills up leaves an older one as it was, and is an OSError."""
-    half = file.with_name(f"{file.name}.half")
-    try:
-        save_file(dict(tensors), half, metadata={"format": "pt", **(notes or {})})
-        half.chmod(0o644)  # the library's files are readable by their owner only
-        os.replace(half, file)
-    except SafetensorError as error:
-        raise OSError(str(error)) from error
-    finally:
-        half.unlink(missing_ok=True)
-
-
-def copy_tokenizer(source: Path, folder: Path) -> None:
-    """The tokenizer's files, as they are."""
-    for name in TOKENIZER_FILES:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, folder / name)
+    """A safetensors file, whole or not at all; `what` is for the error's words."""
+    with replacing(file, what) as temporary:
+        try:
+            save_file(dict(tensors), temporary, metadata={"format": "pt", **(notes or {})})
+        except SafetensorError as error:  # what the library makes of a full disk, for one
+            raise OSError(str(error)) from error
+        temporary.chmod(0o644)  # the library's files are readable by their owner only
 
 
 def check_vocabulary(decoder: Decoder, tokenizer_size: int, folder: Path) -> None:
@@ -187,7 +180,8 @@ def check_vocabulary(decoder: Decoder, tokenizer_size: int, folder: Path) -> Non
         )
 
 
-def _names(family: str) -> Names:
+def names_of(family: str) -> Names:
+    """The names of a family's tensors."""
     return GPT2 if family == "gpt2" else LLAMA
 
 
@@ -199,81 +193,67 @@ def leaves_of(tree: PyTree) -> dict[str, Any]:
 
 def _entries(config: DecoderConfig, names: Names, ours: Mapping[str, Any]) -> Iterator[Entry]:
     """Every tensor that a file of this model has."""
-    for ours_name, theirs in names.whole.items():
-        if ours_name in ours:
-            yield Entry(names.prefix + theirs, (ours_name,), None, False)
-        for leaf, their_leaf in LEAVES.items():
-            if f"{ours_name}.{leaf}" in ours:
-                name = f"{names.prefix}{theirs}.{their_leaf}"
-                yield Entry(name, (f"{ours_name}.{leaf}",), None, False)
+    for name, theirs in names.whole.items():
+        if name in ours:
+            yield Entry(names.prefix + theirs, (name,), ..., False)
     if "head" in ours:
-        yield Entry(HEAD, ("head",), None, True)
+        yield Entry(HEAD, ("head",), ..., True)
     for group, theirs in names.layered.items():
         for leaf, their_leaf in LEAVES.items():
-            members = tuple(f"layers.{each}.{leaf}" for each in group)
-            if members[0] not in ours:
-                continue
+            members = tuple(f"layers.{member}.{leaf}" for member in group)
             turned = names.matrices_transposed and leaf == "weight"
-            for layer in range(config.layers):
+            for layer in range(config.layers if members[0] in ours else 0):
                 name = f"{names.prefix}{names.layer.format(layer)}{theirs}.{their_leaf}"
                 yield Entry(name, members, layer, turned)
 
 
 class _Tensor(NamedTuple):
-    """Where a tensor stands."""
+    """A tensor of a file that is read when it is asked for."""
 
     file: Path
-    start: int
-    size: int  # bytes
-    dtype: str
+    name: str
     shape: tuple[int, ...]
 
     def read(self) -> np.ndarray:
-        with self.file.open("rb") as file:
-            file.seek(self.start)
-            content = file.read(self.size)
-        return np.frombuffer(content, DTYPES[self.dtype]).reshape(self.shape)
+        # opened anew for each: what was read of an open file stays in memory
+        with safe_open(self.file, framework="numpy") as opened:
+            return opened.get_tensor(self.name)
 
 
 def _fill(ours: Mapping[str, np.ndarray], entry: Entry, tensor: _Tensor, folder: Path) -> None:
     """Puts a tensor into our leaves."""
-    targets = [_of_layer(ours[leaf], entry.layer) for leaf in entry.leaves]
-    whole = (*targets[0].shape[:-1], sum(target.shape[-1] for target in targets))
+    targets = [ours[leaf][entry.layer] for leaf in entry.leaves]
+    ends = np.cumsum([target.shape[-1] for target in targets])
+    whole = (*targets[0].shape[:-1], int(ends[-1]))
     expected = whole[::-1] if entry.transposed else whole
     if tensor.shape != expected:
         raise ProximaError(
             f"{folder}: {entry.name} has shape {tensor.shape}; by config.json it should be {expected}"
         )
-    array = tensor.read()
-    array, start = (array.T if entry.transposed else array), 0
-    for target in targets:
-        target[...] = array[..., start : start + target.shape[-1]]
-        start += target.shape[-1]
+    array = tensor.read().T if entry.transposed else tensor.read()
+    for target, part in zip(targets, np.split(array, ends[:-1], axis=-1), strict=True):
+        target[...] = part
 
 
 def _joined(ours: Mapping[str, np.ndarray], entry: Entry) -> np.ndarray:
     """Our leaves as the tensor that a file has of them."""
-    parts = [_of_layer(ours[leaf], entry.layer) for leaf in entry.leaves]
+    parts = [ours[leaf][entry.layer] for leaf in entry.leaves]
     array = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
     return np.ascontiguousarray(array.T if entry.transposed else array)
 
 
-def _of_layer(leaf: np.ndarray, layer: int | None) -> np.ndarray:
-    return leaf if layer is None else leaf[layer]
-
-
-def _check_rest(found: dict[str, _Tensor], ours: Mapping[str, jax.Array], folder: Path) -> None:
+def _check_rest(rest: dict[str, _Tensor], embedding: jax.Array, folder: Path) -> None:
     """What nobody took must be known to be superfluous."""
-    head = found.pop(HEAD, None)  # still there: the head is tied
+    head = rest.pop(HEAD, None)  # still there: the head is tied
     if head is not None and not (
-        head.shape == ours["embedding"].shape
-        and np.array_equal(head.read().astype(ours["embedding"].dtype), ours["embedding"])
+        head.shape == embedding.shape
+        and np.array_equal(head.read().astype(embedding.dtype), embedding)
     ):
         raise ProximaError(
             f"{folder}: {HEAD} is not the embedding, though config.json says tie_word_embeddings; "
             "set it to false there if the head is meant to be free"
         )
-    unknown = [name for name in found if not name.endswith(BUFFERS)]
+    unknown = [name for name in rest if not name.endswith(BUFFERS)]
     if unknown:
         raise ProximaError(
             f"{folder}: {len(unknown)} tensors that a model of this config.json does not have, "
@@ -285,30 +265,21 @@ def _tensors(folder: Path) -> Iterator[tuple[str, _Tensor]]:
     """All tensors of a folder's safetensors, by name."""
     for file in _files(folder):
         try:
-            with file.open("rb") as opened:
-                length = int.from_bytes(opened.read(8), "little")
-                header = json.loads(opened.read(length))
-            size = file.stat().st_size
+            with safe_open(file, framework="numpy") as opened:
+                slices = [(name, opened.get_slice(name)) for name in opened.keys()]  # noqa: SIM118
+                kinds = [(name, part.get_dtype(), part.get_shape()) for name, part in slices]
         except FileNotFoundError:
             raise ProximaError(f"{file}: named by {INDEX}, but not there") from None
-        except (ValueError, OverflowError, MemoryError):
+        except SafetensorError as error:
             raise ProximaError(
-                f"{file}: not a safetensors file, or only the start of one"
+                f"{file}: not a safetensors file, or cut short; fetch or copy it again ({error})"
             ) from None
-        for name, said in header.items():
-            if name == "__metadata__":
-                continue
-            if said["dtype"] not in DTYPES:
+        for name, dtype, shape in kinds:
+            if dtype not in DTYPES:
                 raise ProximaError(
-                    f"{file}: {name} is of type {said['dtype']}; known are {', '.join(DTYPES)}"
+                    f"{file}: {name} is of type {dtype}; known are {', '.join(DTYPES)}"
                 )
-            start, end = said["data_offsets"]
-            if 8 + length + end > size:
-                raise ProximaError(f"{file}: cut short; fetch or copy it again")
-            yield (
-                name,
-                _Tensor(file, 8 + length + start, end - start, said["dtype"], tuple(said["shape"])),
-            )
+            yield name, _Tensor(file, name, tuple(shape))
 
 
 def _files(folder: Path) -> list[Path]:

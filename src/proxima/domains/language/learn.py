@@ -29,9 +29,8 @@ from proxima.core.losses import (
 )
 from proxima.core.normalize import Moments, first_moments
 from proxima.core.seeds import first_keys
-from proxima.domains.language.buffer import shuffled
 from proxima.domains.language.config import LanguagePPOConfig
-from proxima.domains.language.experience import Kind, Scoring, experience_of
+from proxima.domains.language.experience import Kind, Scoring, experience_of, shuffled
 from proxima.domains.language.model import Head, Part, fresh_part, score_completions, values_before
 from proxima.domains.language.optimizers import Numbers, adamw_step, first_adam
 from proxima.domains.language.reward_model import RewardModel

@@ -26,31 +26,28 @@ def lay_out(tree: PyTree, config: MeshConfig) -> PyTree:
     if config.data * config.tensor == 1:
         return tree
     mesh = device_mesh(config)
-    for decoder in _decoders(tree):
-        _check(decoder.config, config.tensor)
+    for node in jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, Decoder)):
+        if isinstance(node, Decoder):
+            _check(node.config, config.tensor)
 
-    def place(path: tuple, leaf: jax.Array) -> jax.Array:
-        names = [name for key in path if (name := getattr(key, "name", None)) is not None]
+    def put(path: tuple, leaf: jax.Array) -> jax.Array:
+        names = [key.name for key in path if isinstance(key, jax.tree_util.GetAttrKey)]
         return jax.device_put(leaf, NamedSharding(mesh, _spec(names, leaf, config.tensor)))
 
-    return jax.tree_util.tree_map_with_path(place, tree)
+    return jax.tree_util.tree_map_with_path(put, tree)
 
 
 def lay_out_rows(rows: PyTree, config: MeshConfig) -> PyTree:
     """Rows, samples or experience with their first axis, the batch, along `data`."""
     if config.data * config.tensor == 1:
         return rows
-    mesh = device_mesh(config)
-
-    def place(leaf: jax.Array) -> jax.Array:
+    for leaf in jax.tree.leaves(rows):
         if leaf.shape[0] % config.data:
             raise ProximaError(
                 f"model.mesh.data: a batch of {leaf.shape[0]} cannot be divided into {config.data} equal "
                 "parts; make the batch a multiple"
             )
-        return jax.device_put(leaf, NamedSharding(mesh, PartitionSpec(DATA)))
-
-    return jax.tree.map(place, rows)
+    return jax.device_put(rows, NamedSharding(device_mesh(config), PartitionSpec(DATA)))
 
 
 @cache
@@ -68,29 +65,18 @@ def device_mesh(config: MeshConfig) -> Mesh:
 
 def _spec(names: list[str], leaf: jax.Array, tensor: int) -> PartitionSpec:
     """Which axis of a leaf is divided, by the names on the way to it."""
-    nothing = PartitionSpec()
-    if names[-1] == "embedding":
-        # a vocabulary that cannot be divided is kept whole by every device
-        return PartitionSpec(TENSOR) if leaf.shape[0] % tensor == 0 else nothing
-    if names[-1] == "head":
-        return PartitionSpec(None, TENSOR) if leaf.shape[1] % tensor == 0 else nothing
-    if len(names) < 2:
-        return nothing
-    owner, name = names[-2:]
+    owner, name = ["", *names][-2:]
+    first, second, third = (PartitionSpec(*[None] * axis, TENSOR) for axis in range(3))
+    # a vocabulary that cannot be divided is kept whole by every device
+    if name == "embedding" and leaf.shape[0] % tensor == 0:
+        return first
+    if name == "head" and leaf.shape[1] % tensor == 0:
+        return second
     if owner in BY_OUTPUTS and name in ("weight", "b"):
-        return PartitionSpec(None, None, TENSOR)
-    if owner in BY_OUTPUTS and name == "bias":
-        return PartitionSpec(None, TENSOR)
-    if owner in BY_INPUTS and name in ("weight", "a"):
-        return PartitionSpec(None, TENSOR)
-    return nothing
-
-
-def _decoders(tree: PyTree) -> list[Decoder]:
-    def is_decoder(node: object) -> bool:
-        return isinstance(node, Decoder)
-
-    return [node for node in jax.tree.leaves(tree, is_leaf=is_decoder) if is_decoder(node)]
+        return third
+    if (owner in BY_OUTPUTS and name == "bias") or (owner in BY_INPUTS and name in ("weight", "a")):
+        return second
+    return PartitionSpec()
 
 
 def _check(config: DecoderConfig, tensor: int) -> None:

@@ -11,24 +11,19 @@ analysis of social media text", ICWSM; the snippets are Pang & Lee's of rottento
 """
 
 import io
-import subprocess
-import sys
 import tarfile
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
 from proxima.core.errors import ProximaError
+from proxima.domains.language.hub import pip_download
 
 PACKAGE = "vaderSentiment==3.3.2"
 ARCHIVE = "vaderSentiment-3.3.2.tar.gz"
 INNER = "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz"
 REVIEWS = "hutto_ICWSM_2014/movieReviewSnippets_GroundTruth.txt"
 LEXICON = "vaderSentiment-3.3.2/vaderSentiment/vader_lexicon.txt"
-DOWNLOAD = (
-    *("download", PACKAGE, "--no-deps", "--no-binary", "vaderSentiment"),
-    *("--disable-pip-version-check", "--no-input", "--quiet"),
-)
 BY_HAND = (
     f"where there is a connection, `pip download {PACKAGE} --no-deps --no-binary vaderSentiment`, copy "
     f"{ARCHIVE} to a folder here and set PIP_FIND_LINKS to that folder"
@@ -45,15 +40,8 @@ class Review(NamedTuple):
 def obtain_archive() -> bytes:
     """The source distribution, as pip finds it."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pip", *DOWNLOAD, "--dest", folder]
-        done = subprocess.run(command, capture_output=True, text=True)
-        path = Path(folder) / ARCHIVE
-        if done.returncode != 0 or not path.is_file():
-            said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-            raise ProximaError(
-                f"{PACKAGE}: pip could not obtain it ({'; '.join(said) or done.stderr.strip()}); {BY_HAND}"
-            )
-        return path.read_bytes()
+        options = ("--no-binary", "vaderSentiment")
+        return pip_download(PACKAGE, Path(folder), BY_HAND, *options).read_bytes()
 
 
 def read_archive(archive: bytes) -> tuple[list[Review], dict[str, float]]:
@@ -73,7 +61,10 @@ def read_reviews(content: bytes) -> list[Review]:
     reviews = []
     for row, line in enumerate(content.splitlines(), start=1):
         where = f"{REVIEWS}: row {row}"
-        cells = _decoded(line).split("\t")
+        try:  # Latin-1 as the file is, but for the few rows that are UTF-8
+            cells = line.decode("utf-8").split("\t")
+        except UnicodeDecodeError:
+            cells = line.decode("latin-1").split("\t")
         if len(cells) != 3:
             raise ProximaError(f"{where}: {len(cells)} columns, expected id, rating and text")
         rating, text = _number(cells[1], f"{where}, column rating"), " ".join(cells[2].split())
@@ -99,14 +90,6 @@ def _member(archive: tarfile.TarFile, name: str) -> bytes:
     if file is None:
         raise KeyError(f"{name} is no file")
     return file.read()
-
-
-def _decoded(line: bytes) -> str:
-    """Latin-1 as the file is, but for the few rows that are UTF-8."""
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError:
-        return line.decode("latin-1")
 
 
 def _number(text: str, where: str) -> float:

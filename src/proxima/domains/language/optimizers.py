@@ -20,7 +20,7 @@ RISING, FIRST, LAST = 0.3, 1 / 25, 1 / 25 * 1e-4
 
 
 class Numbers(NamedTuple):
-    """What a step is told besides the gradient; scalars."""
+    """What a step takes besides the gradient; scalars."""
 
     learning_rate: Array
     weight_decay: Array
@@ -30,9 +30,8 @@ class Numbers(NamedTuple):
 
 def numbers(learning_rate: float, weight_decay: float, max_grad_norm: float) -> Numbers:
     """The numbers on the device."""
-    return Numbers(
-        *(jax.device_put(np.float32(each)) for each in (learning_rate, weight_decay, max_grad_norm))
-    )
+    values = (learning_rate, weight_decay, max_grad_norm)
+    return Numbers(*(jax.device_put(np.float32(value)) for value in values))
 
 
 def one_cycle(n: int, updates: int, peak: float) -> float:

@@ -16,7 +16,8 @@ from proxima.domains.domain import Planned, Trainable, Trained, Verdict
 from proxima.domains.language import plots
 from proxima.domains.language.config import LanguageScenario
 from proxima.domains.language.data import Texts, prompts_of, read_texts
-from proxima.domains.language.hf import check_vocabulary, load_model, locate, save_model
+from proxima.domains.language.hf import check_vocabulary, load_model, save_model
+from proxima.domains.language.hub import locate
 from proxima.domains.language.mesh import lay_out, lay_out_rows
 from proxima.domains.language.model import Part, merged_decoder, new_model
 from proxima.domains.language.samples import Rows

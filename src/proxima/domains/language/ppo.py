@@ -20,12 +20,12 @@ import numpy as np
 from proxima.core.errors import ProximaError
 from proxima.domains.domain import Trainable, Trained, Verdict
 from proxima.domains.language import alarms, plots
-from proxima.domains.language.batches import Place, order
+from proxima.domains.language.batches import Layout, order
 from proxima.domains.language.config import LanguagePPOConfig
 from proxima.domains.language.evaluate import Evaluator
 from proxima.domains.language.experience import Scoring, scored
 from proxima.domains.language.generate import Generator, bucket, check_prompts
-from proxima.domains.language.hf import locate
+from proxima.domains.language.hub import locate
 from proxima.domains.language.judge import judge
 from proxima.domains.language.learn import (
     PPOState,
@@ -37,7 +37,7 @@ from proxima.domains.language.learn import (
 )
 from proxima.domains.language.mesh import lay_out
 from proxima.domains.language.model import Part
-from proxima.domains.language.peft import save_adapters
+from proxima.domains.language.part_files import save_adapters
 from proxima.domains.language.pipeline import Trial, reference_of, save_policy, trainable
 from proxima.domains.language.results import LanguageTrial
 from proxima.domains.language.reward_model import load_reward_model
@@ -70,7 +70,7 @@ def ppo_stage(
     checkpoint: bool = False,
     evaluate: Callable[[PPOState], dict[str, float]] = lambda state: {},
     evaluate_every: int = 10,
-    place: Place = lambda rows: rows,
+    place: Layout = lambda rows: rows,
     critic: Part | None = None,
 ) -> Training:
     """The stage over prompts as ids; `checkpoint` spares memory inside layers.

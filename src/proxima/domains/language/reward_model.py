@@ -23,7 +23,7 @@ import optax
 from jax import Array
 
 from proxima.core.errors import ProximaError
-from proxima.domains.language.batches import Place, drawn, filled, in_batches, with_eos
+from proxima.domains.language.batches import Layout, drawn, filled, in_batches, with_eos
 from proxima.domains.language.config import RewardModelConfig
 from proxima.domains.language.hf import load_model, save_model
 from proxima.domains.language.model import Head, Part, fresh_part, merged_decoder, score_texts
@@ -34,6 +34,7 @@ from proxima.domains.language.tokenizer import Ids, Tokenizer, load_tokenizer, u
 from proxima.domains.language.training import Training
 from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import Decoder
+from proxima.run.files import write_json
 
 SCORED_AT_ONCE = 64  # texts
 HEAD_SCALE = 0.5
@@ -66,7 +67,7 @@ class RewardState(NamedTuple):
     optimizer: optax.OptState
 
 
-class Told(NamedTuple):
+class Batch(NamedTuple):
     """What a step is given and does not change."""
 
     base: Decoder
@@ -111,20 +112,15 @@ def given_pairs(pairs: Pairs, seed: int) -> Source:
 
 
 def make_pairs(
-    texts: Sequence[Ids],
-    ratings: Sequence[float],
-    gap: float,
-    count: int,
-    seed: int | Sequence[int],
+    texts: Sequence[Ids], ratings: Sequence[float], gap: float, count: int, seed: int
 ) -> Pairs:
     """`count` random pairs of texts whose ratings differ by more than `gap`, the better rated first."""
     ascending, worse = _worse(np.asarray(ratings, np.float64), gap)
     random = np.random.default_rng(seed)
     until = np.cumsum(worse)
-    places = np.searchsorted(until, random.integers(0, until[-1], count), side="right")
-    others = random.integers(0, worse[places])
-    better, lesser = ascending[places], ascending[others]
-    return Pairs([texts[i] for i in better], [texts[i] for i in lesser])
+    ranks = np.searchsorted(until, random.integers(0, until[-1], count), side="right")
+    lesser = random.integers(0, worse[ranks])
+    return Pairs([texts[i] for i in ascending[ranks]], [texts[i] for i in ascending[lesser]])
 
 
 def reward_stage(
@@ -136,7 +132,7 @@ def reward_stage(
     eos_id: int,
     seed: int,
     checkpoint: bool = False,
-    place: Place = lambda rows: rows,
+    layout: Layout = lambda rows: rows,
 ) -> Training:
     """The stage over texts without EOS; the trunk starts as `base`, the head small and random."""
     longest, count = base.config.context, config.batch_size
@@ -146,23 +142,26 @@ def reward_stage(
 
     def init() -> RewardState:
         trunk_key, head_key = jax.random.split(jax.random.key(seed))
-        part = fresh_part(trunk_key, base, lora)._replace(head=_head(head_key, base.config.width))
+        width = base.config.width
+        # first scores of about ±HEAD_SCALE; from 0 the trunk would learn nothing at first
+        weight = jax.random.normal(head_key, (width,)) * HEAD_SCALE / width**0.5
+        part = fresh_part(trunk_key, base, lora)._replace(head=Head(weight, jnp.zeros(())))
         return RewardState(part, first_adam(part))
 
     def update(state: RewardState, n: int) -> tuple[RewardState, dict[str, float]]:
         compared = train(n, count)
-        rows = place(filled(with_eos(compared.texts, eos_id, longest), 2 * count, longest))
+        rows = layout(filled(with_eos(compared.texts, eos_id, longest), 2 * count, longest))
         better = np.zeros((2 * count, 2 * count), bool)
         better[: len(compared.texts), : len(compared.texts)] = compared.better
         rate = one_cycle(n, config.updates, config.learning_rate)
         step = numbers(rate, config.weight_decay, config.max_grad_norm)
-        told = Told(base, rows, jax.device_put(better), step)
-        state, metrics = reward_step(told, state, checkpoint)
-        found = {name: float(value) for name, value in jax.device_get(metrics).items()}
-        return state, found | {"train/learning_rate": rate}
+        batch = Batch(base, rows, jax.device_put(better), step)
+        state, metrics = reward_step(batch, state, checkpoint)
+        figures = {name: float(value) for name, value in jax.device_get(metrics).items()}
+        return state, figures | {"train/learning_rate": rate}
 
     def evaluate(state: RewardState) -> dict[str, float]:
-        scored = text_scores(base, state.part, unique, place)
+        scored = text_scores(base, state.part, unique, layout)
         margins = scored[first] - scored[second]
         losses = np.logaddexp(0.0, -margins)
         # a tie is a guess: half right
@@ -172,52 +171,50 @@ def reward_stage(
     return Training(config.updates, init, update, evaluate, config.evaluate_every)
 
 
-def reward_part(state: RewardState) -> Part:
-    """The trained part: trunk or adapters, and the head."""
-    return state.part
-
-
 def preference_losses(scored: Array) -> Array:
     """−log σ(r_i − r_j) of all ordered pairs of scores (texts,): what it costs if i is better than j."""
     return jax.nn.softplus(-(scored[:, None] - scored[None]))
 
 
-def mean_loss(part: Part, told: Told, checkpoint: bool) -> tuple[Array, Array]:
+def mean_loss(part: Part, batch: Batch, checkpoint: bool) -> tuple[Array, Array]:
     """The loss of a batch, and which share of its pairs is put in the right order."""
-    scored = score_texts(told.base, part, told.rows, checkpoint)
-    count = jnp.maximum(jnp.sum(told.better), 1)
-    losses = jnp.where(told.better, preference_losses(scored), 0.0)
-    right = told.better & (scored[:, None] > scored[None])
+    scored = score_texts(batch.base, part, batch.rows, checkpoint)
+    count = jnp.maximum(jnp.sum(batch.better), 1)
+    losses = jnp.where(batch.better, preference_losses(scored), 0.0)
+    right = batch.better & (scored[:, None] > scored[None])
     return jnp.sum(losses) / count, jnp.sum(right) / count
 
 
 @eqx.filter_jit(donate="all-except-first")
 def reward_step(
-    told: Told, state: RewardState, checkpoint: bool
+    batch: Batch, state: RewardState, checkpoint: bool
 ) -> tuple[RewardState, dict[str, Array]]:
     """One optimizer step; the old state is given up."""
     grad = jax.value_and_grad(mean_loss, has_aux=True)
-    (loss, accuracy), gradient = grad(state.part, told, checkpoint)
-    part, optimizer, norm = adamw_step(state.part, gradient, state.optimizer, told.numbers)
+    (loss, accuracy), gradient = grad(state.part, batch, checkpoint)
+    part, optimizer, norm = adamw_step(state.part, gradient, state.optimizer, batch.numbers)
     metrics = {"loss/reward_model": loss, "train/accuracy": accuracy, "train/grad_norm": norm}
     return RewardState(part, optimizer), metrics
 
 
+_compiled_scores = eqx.filter_jit(score_texts)
+
+
 def text_scores(
-    base: Decoder, part: Part, texts: Sequence[Ids], place: Place = lambda rows: rows
+    base: Decoder, part: Part, texts: Sequence[Ids], layout: Layout = lambda rows: rows
 ) -> np.ndarray:
     """The head's number for each text as it is, (number,), float64."""
     scored = np.zeros(len(texts))
     for chosen, rows in in_batches(texts, SCORED_AT_ONCE, base.config.context):
-        scored[chosen] = np.asarray(_compiled_scores(base, part, place(rows)))[: len(chosen)]
+        scored[chosen] = np.asarray(_compiled_scores(base, part, layout(rows)))[: len(chosen)]
     return scored
 
 
 def calibrated(
-    base: Decoder, part: Part, rows: Rows, place: Place = lambda rows: rows
+    base: Decoder, part: Part, rows: Rows, layout: Layout = lambda rows: rows
 ) -> RewardModel:
     """The part as a reward model whose scores have mean 0 and deviation 1 on the given texts."""
-    scored = text_scores(base, part, unpadded(rows), place)
+    scored = text_scores(base, part, unpadded(rows), layout)
     # a model that says the same of all texts is left as it is: there is nothing to scale
     deviation = scored.std() if scored.std() > LEAST_DEVIATION else 1.0
     return RewardModel(base, part, jnp.float32(scored.mean()), jnp.float32(deviation))
@@ -238,13 +235,7 @@ def save_reward_model(
     save_model(merged_decoder(model.base, model.part), folder, like)
     tokenizer.save(folder)
     save_part(Part(head=model.part.head), folder / HEAD)
-    measured = {"mean": float(model.mean), "std": float(model.std)}
-    try:
-        (folder / MEASURED).write_text(json.dumps(measured) + "\n")
-    except OSError as failure:
-        raise ProximaError(
-            f"{folder / MEASURED}: cannot write there ({failure.strerror or failure})"
-        ) from failure
+    write_json(folder / MEASURED, {"mean": float(model.mean), "std": float(model.std)})
 
 
 def load_reward_model(folder: Path, dtype: str = "float32") -> tuple[RewardModel, Tokenizer]:
@@ -261,20 +252,10 @@ def load_reward_model(folder: Path, dtype: str = "float32") -> tuple[RewardModel
     return RewardModel(base, load_part(folder / HEAD, base), mean, std), load_tokenizer(folder)
 
 
-@eqx.filter_jit
-def _compiled_scores(base: Decoder, part: Part, rows: Rows) -> Array:
-    return score_texts(base, part, rows)
-
-
-def _head(key: Array, width: int) -> Head:
-    """A head whose first scores are about ±HEAD_SCALE; from 0 the trunk would learn nothing at first."""
-    return Head(jax.random.normal(key, (width,)) * HEAD_SCALE / width**0.5, jnp.zeros(()))
-
-
 def _worse(rated: np.ndarray, gap: float) -> tuple[np.ndarray, np.ndarray]:
-    """The texts in the order of their ratings, and for each place there how many are worse by the gap.
+    """The texts by ascending rating, and for each how many are worse by the gap: the first so many.
 
-    Those are the first so many of the order. None at all is an error: there is nothing to compare.
+    None at all is an error: there is nothing to compare.
     """
     ascending = np.argsort(rated, kind="stable")
     worse = np.searchsorted(rated[ascending], rated[ascending] - gap, side="left")
@@ -291,7 +272,7 @@ def _unique(
     pairs: Pairs, eos_id: int, longest: int
 ) -> tuple[list[tuple[int, ...]], np.ndarray, np.ndarray]:
     """The different texts of pairs with their EOS, and where each pair's two are among them."""
-    chosen, rejected = (map(tuple, with_eos(each, eos_id, longest)) for each in pairs)
+    chosen, rejected = (map(tuple, with_eos(texts, eos_id, longest)) for texts in pairs)
     index: dict[tuple[int, ...], int] = {}
     first = np.array([index.setdefault(ids, len(index)) for ids in chosen])
     second = np.array([index.setdefault(ids, len(index)) for ids in rejected])

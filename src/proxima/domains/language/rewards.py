@@ -86,7 +86,7 @@ def rewards_of(
 
 
 _compiled_rewards = partial(jax.jit, static_argnames="normalized")(rewards_of)
-_compiled_scores = jax.jit(lambda model, samples: scores(model, _texts(samples)))
+_compiled_scores = jax.jit(scores)
 
 
 @final
@@ -105,10 +105,12 @@ class RewardComputer:
         self.config, self.model = config, model
         self.tokenizer, self.model_tokenizer = tokenizer, model_tokenizer
         function = function or config.function
-        self.name = function if isinstance(function, str) else _name_of(function)
-        self.function = (
-            function_at(function, "reward.function") if isinstance(function, str) else function
-        )
+        self.name = repr(function)
+        if isinstance(function, str):
+            self.name, function = function, function_at(function, "reward.function")
+        elif isinstance(function, FunctionType):
+            self.name = f"{function.__module__}.{function.__qualname__}"
+        self.function = function
         self._check()
 
     @property
@@ -147,8 +149,10 @@ class RewardComputer:
             return self._of_function(samples)
         assert self.model is not None
         if self.model_tokenizer is None:
-            return _compiled_scores(self.model, samples)
-        return _compiled_scores(self.model, self._read_again(samples, self.model_tokenizer))
+            rows = joined(samples.prompts, samples.completions)
+        else:
+            rows = self._read_again(samples, self.model_tokenizer)
+        return _compiled_scores(self.model, rows)
 
     def _of_function(self, samples: Samples) -> Array:
         assert self.function is not None and self.tokenizer is not None
@@ -156,7 +160,7 @@ class RewardComputer:
         prompts = [self.tokenizer.decode(ids) for ids in unpadded(samples.prompts)]
         texts = [self.tokenizer.decode(ids) for ids in completions]
         try:
-            found = self.function(prompts, texts)
+            answer = self.function(prompts, texts)
         except ProximaError:
             raise
         except Exception as failure:
@@ -165,23 +169,23 @@ class RewardComputer:
                 f"reward.function {self.name}{row}: raised {type(failure).__name__}: {failure}"
             ) from failure
         lengths = [len(ids) for ids in completions] if self.config.per_token else None
-        return jnp.asarray(checked(self.name, found, texts, lengths, samples.log_probs.shape[1]))
+        return jnp.asarray(checked(self.name, answer, texts, lengths, samples.log_probs.shape[1]))
 
     def _failing_row(self, prompts: list[str], texts: list[str]) -> str:
         """The first row at which the function raises by itself, in words; nothing where none does."""
         assert self.function is not None
-        for row, pair in enumerate(zip(prompts, texts, strict=True)):
+        for row, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
             try:
-                self.function([pair[0]], [pair[1]])
-            except Exception:  # any: what it raised is told already, here only where
-                return f", row {row} ({pair[1]!r})"
+                self.function([prompt], [text])
+            except Exception:  # any: what it raised is reported already, here only where
+                return f", row {row} ({text!r})"
         return ""
 
-    def _read_again(self, samples: Samples, tokenizer: Tokenizer) -> Samples:
+    def _read_again(self, samples: Samples, tokenizer: Tokenizer) -> Rows:
         """The texts in the reward model's tokenizer; an end that was written is its own EOS there."""
         assert self.tokenizer is not None and self.model is not None
-        pairs = zip(unpadded(samples.prompts), unpadded(samples.completions), strict=True)
-        texts = [self.tokenizer.decode([*prompt, *said]) for prompt, said in pairs]
+        written = unpadded(joined(samples.prompts, samples.completions))
+        texts = [self.tokenizer.decode(ids) for ids in written]
         ends = [[tokenizer.eos_id] if ended else [] for ended in np.asarray(samples.ended)]
         lists = [[*ids, *end] for ids, end in zip(tokenizer.encode(texts), ends, strict=True)]
         context = self.model.base.config.context
@@ -191,10 +195,7 @@ class RewardComputer:
                     f"reward: the text of row {row} has {len(ids)} tokens for the reward model, more than "
                     f"its context of {context}; lower ppo.new_tokens, or take another reward model"
                 )
-        rows = left_padded(lists, tokenizer.pad_id, bucket(max(map(len, lists))))
-        return Samples(
-            rows, Rows(rows.ids[:, :0], rows.mask[:, :0]), rows.ids[:, :0], samples.ended
-        )
+        return left_padded(lists, tokenizer.pad_id, bucket(max(map(len, lists))))
 
     def _check(self) -> None:
         config = self.config
@@ -214,33 +215,36 @@ class RewardComputer:
 
 
 def checked(
-    name: str, found: Any, texts: list[str], lengths: list[int] | None, width: int
+    name: str, answer: Any, texts: list[str], lengths: list[int] | None, width: int
 ) -> np.ndarray:
     """The function's numbers as an array, (B,) or with lengths (B, width); what is wrong, in words."""
     where = f"reward.function {name}"
-    rows = _rows_in(where, found, len(texts))
-    if lengths is None:
-        numbers = [_number(f"{where}, row {row}", each) for row, each in enumerate(rows)]
-        return _finite(where, np.asarray(numbers, np.float32), texts)
-    table = np.zeros((len(texts), width), np.float32)
-    for row, (each, length) in enumerate(zip(rows, lengths, strict=True)):
-        given = _rows_in(f"{where}, row {row}", each, length, "token")
-        table[row, :length] = [_number(f"{where}, row {row}", one) for one in given]
-    return _finite(where, table, texts)
+    rows = _listed(where, answer, len(texts), "completion")
+    table = np.zeros((len(texts), width if lengths is not None else 1), np.float32)
+    for row, value in enumerate(rows):
+        here = f"{where}, row {row}"
+        values = [value] if lengths is None else _listed(here, value, lengths[row], "token")
+        table[row, : len(values)] = [_number(here, value) for value in values]
+        wrong = table[row][~np.isfinite(table[row])]
+        if len(wrong):
+            raise ProximaError(
+                f"{here}: returned {wrong[0]} for {texts[row]!r}; return finite numbers"
+            )
+    return table[:, 0] if lengths is None else table
 
 
-def _rows_in(where: str, found: Any, count: int, what: str = "completion") -> Sequence[Any]:
+def _listed(where: str, answer: Any, count: int, what: str) -> Sequence[Any]:
     try:
-        rows = list(found)
+        values = list(answer)
     except TypeError:
         raise ProximaError(
-            f"{where}: returned {type(found).__name__}; return one number per {what}"
+            f"{where}: returned {type(answer).__name__}; return one number per {what}"
         ) from None
-    if len(rows) != count:
+    if len(values) != count:
         raise ProximaError(
-            f"{where}: returned {len(rows)} numbers for {count} {what}s; return one per {what}"
+            f"{where}: returned {len(values)} numbers for {count} {what}s; return one per {what}"
         )
-    return rows
+    return values
 
 
 def _number(where: str, value: Any) -> float:
@@ -248,24 +252,3 @@ def _number(where: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         raise ProximaError(f"{where}: returned {value!r}; return a number") from None
-
-
-def _finite(where: str, numbers: np.ndarray, texts: list[str]) -> np.ndarray:
-    wrong = np.argwhere(~np.isfinite(numbers))
-    if len(wrong):
-        row = int(wrong[0][0])
-        value = numbers[tuple(wrong[0])]
-        raise ProximaError(
-            f"{where}, row {row}: returned {value} for {texts[row]!r}; return finite numbers"
-        )
-    return numbers
-
-
-def _name_of(function: RewardFunction | None) -> str:
-    if isinstance(function, FunctionType):
-        return f"{function.__module__}.{function.__qualname__}"
-    return repr(function)
-
-
-def _texts(samples: Samples) -> Rows:
-    return joined(samples.prompts, samples.completions)

@@ -19,12 +19,8 @@ class Samples(NamedTuple):
     """Prompts and what was generated after them; P and N are the widths of a bucket."""
 
     prompts: Rows  # (B, P), padded on the left
-    completions: (
-        Rows  # (B, N), padded on the right; an EOS that was generated is the last valid token
-    )
-    log_probs: (
-        Array  # (B, N) of the tokens as they were drawn, at the sampling temperature; 0 on pads
-    )
+    completions: Rows  # (B, N), padded on the right; a generated EOS is the last valid token
+    log_probs: Array  # (B, N) of the tokens when drawn, at the sampling temperature; 0 on pads
     ended: Array  # (B,) bool: by an EOS; False: cut at the limit
 
 

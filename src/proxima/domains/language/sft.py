@@ -22,10 +22,10 @@ from jax import Array
 
 from proxima.core.errors import ProximaError
 from proxima.domains.domain import Trainable, Trained, Verdict
-from proxima.domains.language.batches import Place, drawn, filled, in_batches, with_eos
+from proxima.domains.language.batches import Layout, drawn, filled, in_batches, with_eos
 from proxima.domains.language.config import SFTConfig
 from proxima.domains.language.data import imitated
-from proxima.domains.language.model import Part, fresh_part, places
+from proxima.domains.language.model import Part, features, fresh_part
 from proxima.domains.language.optimizers import Numbers, adamw_step, first_adam, numbers, one_cycle
 from proxima.domains.language.pipeline import Trial, first_model, save_policy, trainable
 from proxima.domains.language.samples import Rows
@@ -61,7 +61,7 @@ def sft_stage(
     eos_id: int,
     seed: int,
     checkpoint: bool = False,
-    place: Place = lambda rows: rows,
+    place: Layout = lambda rows: rows,
 ) -> Training:
     """The stage over texts as ids, without EOS; `checkpoint` spares memory inside layers."""
     longest = min(config.max_tokens or base.config.context, base.config.context)
@@ -101,7 +101,7 @@ def token_losses(
 ) -> tuple[Array, Array]:
     """−log P of each token but the first given those before it, (B, T − 1), and which of them count."""
     before = Rows(rows.ids[:, :-1], rows.mask[:, :-1])
-    h = places(base, part, before, checkpoint)
+    h = features(base, part, before, checkpoint)
     logits = logits_of(base if part.decoder is None else part.decoder, h)
     targets = rows.ids[:, 1:]
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets)

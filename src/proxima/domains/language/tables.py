@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,12 +29,24 @@ class Table(NamedTuple):
 
 def read_table(path: Path) -> Table:
     """The rows of a file of the user's."""
-    return _checked(path, _columns_of(path))
+    ending, names = path.suffix.lower(), (*WORDS, "rating")
+    if ending not in ENDINGS:
+        raise ProximaError(f"{path}: expected a file ending in {', '.join(ENDINGS)}")
+    read = _json_columns if ending in (".jsonl", ".ndjson") else read_columns
+    return _checked(path, read(path, names))
 
 
 def read_columns(path: Path, names: tuple[str, ...]) -> dict[str, list]:
     """Those of the named columns that a parquet or CSV file has, as they stand there; at least one."""
-    frame = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+    kind = "parquet" if path.suffix.lower() == ".parquet" else "CSV"
+    try:
+        # in a CSV, a text of digits is still a text
+        read = pl.read_parquet if kind == "parquet" else partial(pl.read_csv, infer_schema=False)
+        frame = read(path)
+    except pl.exceptions.NoDataError:
+        raise ProximaError(f"{path}: has no rows; needs {COLUMNS_WANTED}") from None
+    except (pl.exceptions.PolarsError, OSError) as failure:
+        raise ProximaError(f"{path}: cannot be read as {kind} ({failure})") from failure
     known = [name for name in names if name in frame.columns]
     if not known:
         raise ProximaError(
@@ -42,34 +55,24 @@ def read_columns(path: Path, names: tuple[str, ...]) -> dict[str, list]:
     return {name: frame[name].to_list() for name in known}
 
 
-def _columns_of(path: Path) -> dict[str, list]:
-    """The columns that mean something to us, as they stand in the file."""
-    ending = path.suffix.lower()
-    if ending not in ENDINGS:
-        raise ProximaError(f"{path}: expected a file ending in {', '.join(ENDINGS)}")
-    if ending in (".jsonl", ".ndjson"):
-        return _json_columns(path)
-    return read_columns(path, (*WORDS, "rating"))
-
-
-def _json_columns(path: Path) -> dict[str, list]:
-    objects = []
+def _json_columns(path: Path, names: tuple[str, ...]) -> dict[str, list]:
+    rows = []
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as failure:
         raise ProximaError(f"{path}: cannot be read ({failure})") from failure
-    for row, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines, start=1):
         try:
             content = json.loads(line)
         except ValueError as failure:
-            raise ProximaError(f"{path}: row {row}: is not JSON ({failure})") from failure
+            raise ProximaError(f"{path}: row {number}: is not JSON ({failure})") from failure
         if not isinstance(content, dict):
-            raise ProximaError(f"{path}: row {row}: expected a JSON object")
-        objects.append(content)
-    known = [name for name in (*WORDS, "rating") if any(name in each for each in objects)]
-    if objects and not known:
-        raise ProximaError(f"{path}: has columns {', '.join(objects[0])}; needs {COLUMNS_WANTED}")
-    return {name: [each.get(name) for each in objects] for name in known}
+            raise ProximaError(f"{path}: row {number}: expected a JSON object")
+        rows.append(content)
+    known = [name for name in names if any(name in row for row in rows)]
+    if rows and not known:
+        raise ProximaError(f"{path}: has columns {', '.join(rows[0])}; needs {COLUMNS_WANTED}")
+    return {name: [row.get(name) for row in rows] for name in known}
 
 
 def _checked(path: Path, columns: dict[str, list]) -> Table:
@@ -82,11 +85,10 @@ def _checked(path: Path, columns: dict[str, list]) -> Table:
             raise ProximaError(f"{path}: has a column {needed} but none named {needs}")
     for name in WORDS:
         for row, cell in enumerate(columns.get(name, []), start=1):
-            if not isinstance(cell, str):
-                said = "is empty" if cell is None else f"expected text, got {cell!r}"
-                raise ProximaError(f"{path}: row {row}, column {name}: {said}")
-            if not cell.strip():
-                raise ProximaError(f"{path}: row {row}, column {name}: is empty")
+            if not isinstance(cell, str) or not cell.strip():
+                empty = cell is None or isinstance(cell, str)
+                fault = "is empty" if empty else f"expected text, got {cell!r}"
+                raise ProximaError(f"{path}: row {row}, column {name}: {fault}")
     if "rating" in columns:
         cells = enumerate(columns["rating"], start=1)
         columns["rating"] = [_rating(cell, f"{path}: row {row}") for row, cell in cells]
@@ -99,25 +101,9 @@ def _rating(cell: object, where: str) -> float:
     except ValueError:
         number = math.nan
     if isinstance(cell, bool) or not math.isfinite(number):
-        said = "is empty" if cell is None else f"expected a number, got {cell!r}"
-        raise ProximaError(f"{where}, column rating: {said}")
+        fault = "is empty" if cell is None else f"expected a number, got {cell!r}"
+        raise ProximaError(f"{where}, column rating: {fault}")
     return number
-
-
-def _read_parquet(path: Path) -> pl.DataFrame:
-    try:
-        return pl.read_parquet(path)
-    except (pl.exceptions.PolarsError, OSError) as failure:
-        raise ProximaError(f"{path}: cannot be read as parquet ({failure})") from failure
-
-
-def _read_csv(path: Path) -> pl.DataFrame:
-    try:
-        return pl.read_csv(path, infer_schema=False)  # a text of digits is still a text
-    except pl.exceptions.NoDataError:
-        raise ProximaError(f"{path}: has no rows; needs {COLUMNS_WANTED}") from None
-    except (pl.exceptions.PolarsError, OSError) as failure:
-        raise ProximaError(f"{path}: cannot be read as CSV ({failure})") from failure
 
 
 def write_columns(columns: dict[str, list], path: Path) -> None:

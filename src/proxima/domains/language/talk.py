@@ -15,7 +15,8 @@ from proxima.core.errors import ProximaError
 from proxima.domains.language import gguf
 from proxima.domains.language.config import LanguageScenario
 from proxima.domains.language.generate import Generator
-from proxima.domains.language.hf import load_model, locate
+from proxima.domains.language.hf import load_model
+from proxima.domains.language.hub import locate
 from proxima.domains.language.model import REFERENCE
 from proxima.domains.language.stages import SFT, stages_of
 from proxima.domains.language.tokenizer import Tokenizer, load_tokenizer, unpadded

@@ -16,19 +16,17 @@ from jax import Array
 
 from proxima.core.errors import ProximaError
 from proxima.core.extras import needs_extra
+from proxima.domains.language.hf_config import read_object
 from proxima.domains.language.samples import Rows
+from proxima.files import explaining
 
 with needs_extra("language", "domain: language"):
     import tokenizers
     from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 EOS, PAD, BOS = "<eos>", "<pad>", "<bos>"
-TOKENIZER, SETTINGS, GENERATION = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "generation_config.json",
-)
-TEMPLATE = "chat_template.jinja"
+TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
+GENERATION, TEMPLATE = "generation_config.json", "chat_template.jinja"
 Ids = Sequence[int]
 Message = dict[str, str]  # role and content
 
@@ -36,11 +34,6 @@ Message = dict[str, str]  # role and content
 @final
 class Tokenizer:
     """A vocabulary with the ids that have a meaning: what ends a text, what starts one, what fills up."""
-
-    eos_ids: tuple[int, ...]  # the first is the one put after texts
-    pad_id: int  # not one of eos_ids
-    bos_id: int | None
-    size: int
 
     def __init__(
         self,
@@ -53,26 +46,30 @@ class Tokenizer:
         """`core` decides whether texts are given a BOS; without a pad, another id than EOS is taken."""
         core.no_padding()
         core.no_truncation()
-        self._core, self._template = core, template
-        self.eos_ids, self.bos_id = tuple(dict.fromkeys(eos_ids)), bos_id
+        self._core, self._template, self.bos_id = core, template, bos_id
         self.size = core.get_vocab_size(with_added_tokens=True)
-        free = pad_id is None or pad_id in self.eos_ids
-        self.pad_id = self._spare_id() if free or pad_id is None else pad_id
+        self.eos_ids = tuple(dict.fromkeys(eos_ids))  # the first is the one put after texts
+        if pad_id is None or pad_id in self.eos_ids:
+            # a special token if there is one besides EOS, else any
+            added = core.get_added_tokens_decoder().items()
+            candidates = [*(index for index, token in added if token.special), *range(self.size)]
+            pad_id = next(index for index in candidates if index not in {*self.eos_ids, bos_id})
+        self.pad_id = pad_id
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, after a BOS where the tokenizer puts one; no EOS is added."""
-        encoded = [each.ids for each in self._core.encode_batch(list(texts))]
+        encoded = [encoding.ids for encoding in self._core.encode_batch(list(texts))]
         # a chat template may have written the BOS already
         twice = [self.bos_id, self.bos_id]
         return [ids[1:] if ids[:2] == twice else ids for ids in encoded]
 
     def decode(self, ids: Ids) -> str:
         """The text of ids, without special tokens."""
-        return self._core.decode([int(each) for each in ids], skip_special_tokens=True)
+        return self._core.decode([int(index) for index in ids], skip_special_tokens=True)
 
     def tokens(self, ids: Ids) -> list[str]:
         """What each id stands for, readable; special tokens by their names."""
-        return [self._piece(int(each)) for each in ids]
+        return [self._piece(int(index)) for index in ids]
 
     def chat(self, messages: Sequence[Message]) -> str:
         """The conversation in the model's template, up to where its next turn begins."""
@@ -108,17 +105,13 @@ class Tokenizer:
             "pad_token_id": self.pad_id,
             "bos_token_id": self.bos_id,
         }
-        try:
+        with explaining(folder, "tokenizer"):
             folder.mkdir(parents=True, exist_ok=True)
             (folder / TOKENIZER).write_text(self.serialized(), encoding="utf-8")
             for name, content in ((SETTINGS, settings), (GENERATION, generation)):
                 known = {key: value for key, value in content.items() if value is not None}
                 text = json.dumps(known, indent=2, ensure_ascii=False) + "\n"
                 (folder / name).write_text(text, encoding="utf-8")
-        except OSError as failure:
-            raise ProximaError(
-                f"{folder}: cannot write the tokenizer there ({failure.strerror or failure})"
-            ) from failure
 
     def serialized(self) -> str:
         """The content of its tokenizer.json; two tokenizers with the same are the same."""
@@ -136,12 +129,6 @@ class Tokenizer:
         text = self._core.decode([index], skip_special_tokens=False)
         # SentencePiece's decoder takes the space off a text's first piece
         return f" {text}" if token.startswith("▁") and not text.startswith(" ") else text
-
-    def _spare_id(self) -> int:
-        """An id to pad with: a special token if there is one besides EOS, else any."""
-        taken = {*self.eos_ids, self.bos_id}
-        special = [i for i, token in self._core.get_added_tokens_decoder().items() if token.special]
-        return next(each for each in [*special, *range(self.size)] if each not in taken)
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:
@@ -185,8 +172,11 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         token = token["content"] if isinstance(token, dict) else token
         return None if token is None else core.token_to_id(token)
 
-    ends = [marked("eos_token"), *_ids(generation), *_ids(config)]
-    eos_ids = [each for each in ends if each is not None]
+    ends = [marked("eos_token")]
+    for content in (generation, config):
+        end = content.get("eos_token_id")
+        ends += end if isinstance(end, list) else [end]
+    eos_ids = [end for end in ends if end is not None]
     if not eos_ids:
         raise ProximaError(
             f"{folder}: no file says which token ends a text; put eos_token into {SETTINGS}"
@@ -211,7 +201,7 @@ def unpadded(rows: Rows) -> list[list[int]]:
 
 
 def _padded(lists: Sequence[Ids], pad_id: int, width: int | None, left: bool) -> Rows:
-    lengths = np.array([len(each) for each in lists], np.int32)
+    lengths = np.array([len(ids) for ids in lists], np.int32)
     longest = int(lengths.max(initial=0))
     width = longest if width is None else width
     if longest > width:
@@ -220,26 +210,13 @@ def _padded(lists: Sequence[Ids], pad_id: int, width: int | None, left: bool) ->
     mask = steps >= width - lengths[:, None] if left else steps < lengths[:, None]
     ids = np.full(mask.shape, pad_id, np.int32)
     if longest:
-        ids[mask] = np.concatenate([np.asarray(each, np.int32) for each in lists])
+        ids[mask] = np.concatenate([np.asarray(row, np.int32) for row in lists])
     return Rows(cast(Array, ids), cast(Array, mask))
 
 
 def _content(path: Path) -> dict[str, Any]:
     """What a JSON file of the folder says; nothing where it is not there."""
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as failure:
-        raise ProximaError(f"{path}: is not JSON ({failure}); copy it again") from failure
-    if not isinstance(content, dict):
-        raise ProximaError(f"{path}: expected a JSON object; copy it again")
-    return content
-
-
-def _ids(config: dict[str, Any]) -> list[int]:
-    ends = config.get("eos_token_id")
-    return ends if isinstance(ends, list) else [] if ends is None else [ends]
+    return read_object(path) if path.is_file() else {}
 
 
 def _template_in(folder: Path) -> str | None:
@@ -247,7 +224,7 @@ def _template_in(folder: Path) -> str | None:
         return (folder / TEMPLATE).read_text(encoding="utf-8")
     template = _content(folder / SETTINGS).get("chat_template")
     if isinstance(template, list):  # several by name, of which one is the usual
-        template = {each["name"]: each["template"] for each in template}.get("default")
+        template = {entry["name"]: entry["template"] for entry in template}.get("default")
     return template
 
 

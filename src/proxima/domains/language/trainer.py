@@ -14,10 +14,14 @@ from typing import NamedTuple, cast, final
 import jax
 
 from proxima.domains.language.advantages import AdvantageComp
-from proxima.domains.language.attribution import Pair, TokenAttributor
-from proxima.domains.language.buffer import ExperienceBuffer
 from proxima.domains.language.config import LanguagePPOConfig
 from proxima.domains.language.evaluate import Evaluator
+from proxima.domains.language.experience import (
+    ExperienceBuffer,
+    Pair,
+    TokenAttributor,
+    ValueAdder,
+)
 from proxima.domains.language.generate import Generator
 from proxima.domains.language.learn import ModelTrainer, PPOState
 from proxima.domains.language.model import Part
@@ -25,7 +29,6 @@ from proxima.domains.language.ppo import experience_from, ppo_stage, prompt_rows
 from proxima.domains.language.rewards import RewardComputer
 from proxima.domains.language.samples import Experience, Samples
 from proxima.domains.language.tokenizer import Ids, Tokenizer
-from proxima.domains.language.values import ValueAdder
 from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import Decoder
 

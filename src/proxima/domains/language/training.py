@@ -4,7 +4,7 @@ A language model's update takes long enough for the host to look at each.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -106,18 +106,14 @@ def observe_patience(memory: Convergence, value: float, step: int, patience: int
     if memory.best is None or value > memory.best:
         return Convergence(best=value)
     waited = memory.waited + 1
+    if waited < patience:
+        return memory._replace(waited=waited, converged=False, reached_at_step=None)
     reached = memory.reached_at_step if memory.converged else step
-    converged = waited >= patience
-    return memory._replace(
-        waited=waited, converged=converged, reached_at_step=reached if converged else None
-    )
+    return memory._replace(waited=waited, converged=True, reached_at_step=reached)
 
 
 def on_devices(state: PyTree) -> PyTree:
     """A restored state as JAX holds it; keys are theirs already."""
-
-    def put(leaf: Any) -> Any:
-        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        return leaf if is_key else jnp.asarray(leaf)
-
-    return jax.tree.map(put, state)
+    return jax.tree.map(
+        lambda leaf: leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf), state
+    )
