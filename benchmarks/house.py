@@ -40,7 +40,6 @@ PATH = (
     ("cli/run.py",),
     ("scenario/read.py",),
     ("run/start.py", "experiment/run.py"),
-    ("run/session.py", "experiment/session.py"),
     ("run/record.py", "experiment/recording.py"),
     ("domains/control/domain.py", "build.py"),
     ("domains/reinforcement.py",),
