@@ -13,6 +13,7 @@ from proxima.train.devices import use_compilation_cache
 # The files that take longest. They begin first: a long one at the end would keep one worker busy alone.
 LONGEST = (
     "run/test_resume.py",
+    "run/test_resume_optimized.py",
     "domains/trading/test_learning.py",
     "scenario/test_shipped.py",
     "run/test_learning.py",

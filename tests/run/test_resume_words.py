@@ -38,8 +38,6 @@ from proxima.run.display import silent
 from proxima.scenario import load
 from proxima.train import checkpoint
 
-pytestmark = pytest.mark.optimized
-
 RARE = Case("cartpole", *TINY, "training.max_steps=4096", "seed=3", "checkpoint.frequency=60")
 EARLY = "evaluation.eval_frequency=1000000"  # a first evaluation would save the best
 

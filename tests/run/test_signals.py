@@ -13,8 +13,6 @@ from tracking import wait_until
 
 from proxima.run.signals import interruptible, raising
 
-pytestmark = pytest.mark.optimized
-
 CASE = Case("cartpole", *TINY, "training.max_steps=4096", "seed=3", "checkpoint.frequency=7")
 LATEST = "logs/cartpole/latest"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
