@@ -20,10 +20,10 @@ from proxima.domains.trading.config import (
     TradingEnvConfig,
 )
 from proxima.domains.trading.data import prepare_data
+from proxima.domains.trading.domain import TradingScenario
 from proxima.domains.trading.metrics import tear_sheet
 from proxima.domains.trading.ohlcv import _checks
 from proxima.domains.trading.patterns import PATTERNS
-from proxima.domains.trading.scenario import TradingScenario
 from proxima.domains.trading.synthetic import generate
 from proxima.scenario import load, shipped
 

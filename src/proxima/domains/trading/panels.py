@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from proxima.domains.trading.rollouts import Floats, times
+from proxima.domains.trading.accounting import Floats
+from proxima.domains.trading.rollouts import times
 from proxima.report import style
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proxima.domains.trading import panels
-from proxima.domains.trading.accounting import log_value
+from proxima.domains.trading.accounting import Floats, log_value
 from proxima.domains.trading.metrics import drawdowns
-from proxima.domains.trading.rollouts import REFERENCES, Floats, Rollouts, rolling_sharpe
+from proxima.domains.trading.rollouts import REFERENCES, Rollouts, rolling_sharpe
 from proxima.report import style
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from annotated_types import Interval
 from numpy.typing import NDArray
 
 from proxima.core.errors import ProximaError
-from proxima.domains.trading.config import did_you_mean
+from proxima.domains.environments import suggestion
 from proxima.domains.trading.patterns import PATTERNS, Param
 
 GENERATOR_VERSION = 1  # goes up when the same settings would give other prices
@@ -68,12 +68,13 @@ def generate(
 def pattern_params(pattern: str, params: Mapping[str, Any]) -> dict[str, float | int | str]:
     """All settings of a pattern: what is given, else its default."""
     if pattern not in PATTERNS:
-        hint = did_you_mean(pattern, PATTERNS, "`proxima generate-data --list` names all")
+        every = f"`proxima generate-data --list` names all: {', '.join(PATTERNS)}"
+        hint = suggestion(pattern.lower(), PATTERNS, 1, 0.6, every)
         raise ProximaError(f"data.pattern: no pattern {pattern!r}; {hint}")
     known = PATTERNS[pattern].params
     for name in params:
         if name not in known:
-            hint = did_you_mean(name, known, "it has")
+            hint = suggestion(name.lower(), known, 1, 0.6)
             raise ProximaError(f"data.params.{name}: {pattern} has no such setting; {hint}")
     resolved = {
         name: _checked(f"data.params.{name}", params.get(name, param.default), param)
