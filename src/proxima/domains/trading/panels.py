@@ -110,10 +110,7 @@ def frame(
 
 
 def draw_price(panel: Any, rollout: "pl.DataFrame", marks: bool, before: float) -> style.Scale:
-    """The fill prices, shaded by the weight held from each to the next.
-
-    Trades are marked if asked for; `before` is the target before the first bar.
-    """
+    """The fill prices, shaded by the weight held; `before` is the target before the first bar."""
     from matplotlib.colors import to_rgb
 
     price, weight = rollout["fill_price"].to_numpy(), rollout["weight"].to_numpy()
