@@ -49,6 +49,8 @@ def _result(run: RunData) -> list[Content]:
     """What the trained policy earns, beside the random policy and fixed rules."""
     summary, aggregate, baselines = run.summary, run.summary["aggregate"], run.summary["baselines"]
     trials = len(summary["trials"])
+    if aggregate is None:
+        return ["No trial ended with a usable policy."]
     over = ""
     if has_interval(aggregate):
         over = f" {interval(aggregate)} (interquartile mean and 95 % interval over {trials} trials)"

@@ -116,7 +116,8 @@ def test_a_trial_that_was_not_judged_has_a_row_and_no_box(run, undrawn):
     row = words[words.index("Converged at") :]
     assert "0 0 failed – – –" in row and "12.0" not in row[: row.index("1 1 11.5")]
     nobody = replace(second, evaluation=None, random=None), unjudged
-    assert "failed" in words_of(run._replace(summary=replace(run.summary, trials=nobody)))
+    summary = replace(run.summary, trials=nobody, aggregate=None, baselines={})
+    assert "No trial ended with a usable policy." in words_of(run._replace(summary=summary))
 
 
 def test_of_many_broken_trials_some_are_named(run, undrawn):

@@ -137,9 +137,8 @@ def equity_and_drawdown(rollouts: Rollouts, bold: int, width: float = style.WIDT
     y = panels.shares_scale(floor, ceiling) if shares else style.scale(floor, ceiling, most=7)
     y = y._replace(names=["×" + name for name in y.names])
     depth = style.scale(min(bottom.get_ylim()[0], -1.0), 0.0, most=3.5)
-    panels.frame(
-        [top, bottom], ["value", "drawdown, %"], panels.time_axis(longest, width), [y, depth]
-    )
+    x = panels.time_axis(longest, width)
+    panels.frame([top, bottom], ["value", "drawdown, %"], x, [y, depth])
     return figure
 
 
