@@ -59,29 +59,19 @@ def test_interval_covers_the_truth_about_as_often_as_it_says():
     hits = 0
     for _ in range(200):
         values = generator.normal(10.0, 2.0, size=30)
-        low, high = statistics.stratified_bootstrap_interval(values, resamples=300)
+        low, high = statistics.bootstrap_interval(values, resamples=300)
         hits += low <= 10.0 <= high
     assert 0.88 <= hits / 200 <= 0.99
 
 
-def test_interval_is_deterministic_and_depends_on_seed_and_level():
+def test_interval_is_deterministic():
     values = np.random.default_rng(3).normal(size=12)
-    interval = statistics.stratified_bootstrap_interval
-    assert interval(values) == interval(values)
-    assert interval(values) != interval(values, seed=1)
-    wide, narrow = interval(values, level=0.99), interval(values, level=0.5)
-    assert wide[0] < narrow[0] < narrow[1] < wide[1]
+    assert statistics.bootstrap_interval(values) == statistics.bootstrap_interval(values)
 
 
-def test_tasks_are_strata():
-    values = np.stack([np.full(5, 0.0), np.full(5, 100.0)], axis=1)
-    # within a task nothing varies, so an interval of more than a point would have mixed the tasks
-    assert statistics.stratified_bootstrap_interval(values) == (50.0, 50.0)
-
-
-def test_interval_needs_two_trials_in_every_task():
-    assert statistics.stratified_bootstrap_interval([1.0]) is None
-    assert statistics.stratified_bootstrap_interval([[1.0, 2.0], [3.0, NAN]]) is None
+def test_interval_needs_two_trials():
+    assert statistics.bootstrap_interval([1.0]) is None
+    assert statistics.bootstrap_interval([1.0, NAN]) is None
 
 
 @pytest.mark.parametrize(
@@ -121,7 +111,7 @@ def test_band_of_curves_agrees_with_the_interval_of_one_point():
     values = np.random.default_rng(0).normal(size=(6, 3))
     low, high = statistics.bootstrap_band(values)
     for point in range(3):
-        expected = statistics.stratified_bootstrap_interval(values[:, point])
+        expected = statistics.bootstrap_interval(values[:, point])
         assert (low[point], high[point]) == pytest.approx(expected)
     assert statistics.bootstrap_band(values[:1]) is None
 

@@ -4,16 +4,15 @@ import jax
 import jax.numpy as jnp
 import known_envs  # noqa: F401, registers them
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from problems import problem_of
 
 from proxima.algorithms.ppo import PPOConfig, ppo
+from proxima.core.types import HostStep
 from proxima.domains.control import gymnasium as adapter
 from proxima.domains.control.config import EnvConfig
-from proxima.domains.control.gymnasium_pools import VectorPool
 from proxima.train.host import program as host
 
-MODES = ("same_step", "next_step", "disabled")
+MODES = ("same_step", "next_step")
 NUM_ENVS, STEPS = 2, 16
 
 
@@ -53,13 +52,55 @@ class Spy:
         self.pool.close()
 
 
+class NextStep:
+    """Environments that reset in the step after an ending, as EnvPool's do; that row is a fake one."""
+
+    def __init__(self, pools):
+        self.pools = pools  # of one environment each
+        self.observation_space, self.action_space = (
+            pools[0].observation_space,
+            pools[0].action_space,
+        )
+        self.num_envs = len(pools)
+
+    def reset(self, seeds):
+        self.first = [None] * self.num_envs  # observations of episodes that begin with the next row
+        firsts = [pool.reset([seed]) for pool, seed in zip(self.pools, seeds, strict=True)]
+        return np.concatenate(firsts)
+
+    def step(self, actions):
+        rows = [self._row(index, actions[index : index + 1]) for index in range(self.num_envs)]
+        return HostStep(*map(np.concatenate, zip(*rows, strict=True)))
+
+    def _row(self, index, action):
+        first, no = self.first[index], np.zeros(1, bool)
+        if first is not None:
+            self.first[index] = None
+            return HostStep(first, np.zeros(1, np.float32), no, no, first, no)
+        row = self.pools[index].step(action)
+        if row.terminated or row.truncated:
+            self.first[index] = row.obs
+        return row._replace(obs=row.next_obs)
+
+    def send(self, actions):
+        self.sent = actions
+
+    def receive(self):
+        return self.step(self.sent)
+
+    def render(self):
+        return self.pools[0].render()
+
+    def close(self):
+        for pool in self.pools:
+            pool.close()
+
+
 def make_pool(config: EnvConfig, num_envs: int, autoreset: str, render: bool = False):
     """A pool of environments in this process, which reset themselves in that mode."""
     if autoreset == "same_step":
         return adapter.make_pool(config, num_envs, render)
-    mode = AutoresetMode[autoreset.upper()]
-    made = [lambda: adapter.make_env(config, render)] * num_envs
-    return VectorPool(SyncVectorEnv(made, copy=False, autoreset_mode=mode))
+    return NextStep([adapter.make_pool(config, 1, render) for _ in range(num_envs)])
 
 
 def make(

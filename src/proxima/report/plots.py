@@ -176,13 +176,7 @@ def _time_keys(rows: Rows) -> list[str]:
     return [key for key in parts if series(rows, key)[1].any()]
 
 
-def _panel(
-    figure: Any,
-    box: Box,
-    x: Scale,
-    rows: Rows,
-    panel: tuple[str, str],
-) -> None:
+def _panel(figure: Any, box: Box, x: Scale, rows: Rows, panel: tuple[str, str]) -> None:
     metric, title = panel
     steps, values = series(rows, metric)
     y = style.scale(*style.span(values), most=4)
@@ -195,13 +189,7 @@ def _panel(
     style.stroke(figure, across, up, color=INK, linewidth=1.2, marker=lone, markersize=4)
 
 
-def _time_split(
-    figure: Any,
-    box: Box,
-    x: Scale,
-    rows: Rows,
-    keys: Sequence[str],
-) -> None:
+def _time_split(figure: Any, box: Box, x: Scale, rows: Rows, keys: Sequence[str]) -> None:
     from matplotlib.patches import Polygon
 
     edges = np.repeat([0, *(row["step"] for row in rows)], 2)[1:-1]  # each chunk's begin and end

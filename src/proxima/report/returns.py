@@ -1,17 +1,39 @@
-"""The parts of a page about episode returns: what they came to, how they were learnt, every trial.
+"""A page about episode returns, and its parts: what they came to, how they were learnt, every trial.
 
 They know no domain: any run whose results hold greedy, sampled and random returns can use them.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from proxima.report import comparison
 from proxima.report.html import Content, Markup, alarm, fold, image, picture, section, tag
-from proxima.report.numbers import MOST_ITEMS, figure, has_interval, interval
-from proxima.report.page import RunData
+from proxima.report.numbers import MOST_ITEMS, Write, figure, has_interval, interval, with_interval
+from proxima.report.page import Page, RunData
 from proxima.report.plots import series
 from proxima.report.statistics import band
-from proxima.report.trials import column_cells, trial_rows, trials_table
+from proxima.report.trials import column_cells, episode_returns, trial_rows, trials_table
+
+
+def page(run: RunData, scores: Mapping[str, tuple[str, Write]] = MappingProxyType({})) -> Page:
+    """A run's returns beside fixed rules, its scores on cards, how they were learnt, and every trial.
+
+    scores: those with a card, by their names in the results; what they are called, how they are written.
+    """
+    reached = run.summary["scores"]
+    return Page(
+        about=about(run),
+        result=_result(run),
+        alarms=broken_trials(run),
+        figures=[
+            (words, with_interval(reached[name], write))
+            for name, (words, write) in scores.items()
+            if name in reached and reached[name]["iqm"] is not None
+        ],
+        sections=[learning_section(run), _trials_section(run)],
+        commands=commands(run),
+        facts=facts(run),
+    )
 
 
 def about(run: RunData) -> list[str]:
@@ -23,15 +45,18 @@ def about(run: RunData) -> list[str]:
     ]
 
 
-def result(run: RunData, rules: Mapping[str, float] | None = None) -> list[Content]:
-    """What the trained policy earns, beside the random policy and fixed rules, by their names."""
-    summary, aggregate = run.summary, run.summary["aggregate"]
+def _result(run: RunData) -> list[Content]:
+    """What the trained policy earns, beside the random policy and fixed rules."""
+    summary, aggregate, baselines = run.summary, run.summary["aggregate"], run.summary["baselines"]
     trials = len(summary["trials"])
+    if aggregate is None:
+        return ["No trial ended with a usable policy."]
     over = ""
     if has_interval(aggregate):
         over = f" {interval(aggregate)} (interquartile mean and 95 % interval over {trials} trials)"
-    others = {"the random policy": summary["baselines"]["random"]["iqm"], **(rules or {})}
-    beside = ", ".join(f"{name} {figure(value)}" for name, value in others.items())
+    beside = f"the random policy {figure(baselines['random']['iqm'])}"
+    for name in summary["references"]:
+        beside += f", the rule {name.replace('_', ' ')} {figure(baselines[name]['iqm'])}"
     sentence: list[Content] = [
         "After training the greedy policy earns ",
         tag("strong", figure(aggregate["iqm"])),
@@ -73,8 +98,8 @@ def learning_section(run: RunData, note: str = "") -> Markup:
     return section("Learning", drawn, *([tag("p.note", " ".join(notes))] if notes else []))
 
 
-def trials_section(run: RunData, *more: Content) -> Markup:
-    """The table of trials, their returns, a film if there is one, and what a domain adds."""
+def _trials_section(run: RunData) -> Markup:
+    """The table of trials, their returns, and the end of an episode and its film where they were drawn."""
     results = run.summary["trials"]
     rows = trial_rows(results)
     columns = {name: column_cells([row[name] for row in rows]) for name in rows[0]}
@@ -82,22 +107,21 @@ def trials_section(run: RunData, *more: Content) -> Markup:
     scores = [row["return"] for row in rows]
     listed = trials_table([name.capitalize() for name in columns], cells, scores)
     labels = [f"trial {trial['trial']}" for trial in results]
-    returns = [trial["evaluation"]["returns"] for trial in results]
-    random = results[0]["random"]["returns"]
+    returns = episode_returns(results)
+    random = next(filter(len, episode_returns(results, "random")), None)
     drawn = picture(
         lambda width: comparison.returns_figure(labels, returns, random, width=width),
         "Episode returns of every trial",
     )
+    still = [
+        image(content, "png", "How one episode of the trained policy ended")
+        for _, content in _first_file(run, "plots/episode.png")
+    ]
     film = [
         fold(f"One episode of trial {trial}", image(content, "gif", "Film of one episode"))
         for trial, content in _first_file(run, "film.gif")
     ]
-    return section("Trials", listed, drawn, *more, *film)
-
-
-def still(run: RunData, name: str, words: str) -> list[Content]:
-    """A picture that the first trial with one drew of its episode; nothing where none did."""
-    return [image(content, "png", words) for _, content in _first_file(run, f"plots/{name}")]
+    return section("Trials", listed, drawn, *still, *film)
 
 
 def facts(run: RunData) -> dict[str, str]:

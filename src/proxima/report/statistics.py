@@ -1,4 +1,4 @@
-"""What a handful of trials says: interquartile mean and stratified bootstrap interval, of curves too.
+"""What a handful of trials says: interquartile mean and bootstrap interval, of curves too.
 
 The trial is the unit. Episodes of one trial share one policy, so they are averaged first
 (`trial_means`) and only trials are resampled; resampling episodes would make the interval say how
@@ -56,30 +56,26 @@ def interquartile_mean(values: ArrayLike, axis: int | None = None) -> Any:
     return np.where(np.isnan(array).any(axis=axis), np.nan, middle.mean(axis=axis))[()]
 
 
-def stratified_bootstrap_interval(
-    values: ArrayLike, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
-) -> tuple[float, float] | None:
-    """The percentile interval of the IQM over (trials,) or (trials, tasks) values.
+def bootstrap_interval(values: ArrayLike, resamples: int = RESAMPLES) -> tuple[float, float] | None:
+    """The percentile interval of the IQM over trials, of which those without a finite value are dropped.
 
-    Trials are resampled within each task. Non-finite values are dropped; None where a task has
-    fewer than two trials left, for one trial says nothing about another.
+    None where fewer than two are left, for one trial says nothing about another.
     """
-    strata = _strata(values)
-    if not strata or min(map(len, strata)) < 2:
+    used = _finite(values)
+    if len(used) < 2:
         return None
-    generator = np.random.default_rng(seed)
-    drawn = [task[generator.integers(len(task), size=(resamples, len(task)))] for task in strata]
-    low, high = _percentiles(interquartile_mean(np.concatenate(drawn, axis=1), axis=1), level)
-    return float(low), float(high)
+    drawn = np.random.default_rng(0).integers(len(used), size=(resamples, len(used)))
+    low, high = _percentiles(interquartile_mean(used[drawn], axis=1)).tolist()
+    return low, high
 
 
 def aggregate(values: ArrayLike) -> dict[str, float | int | None]:
-    """The IQM and its interval over (trials,) or (trials, tasks) values, ready for JSON.
+    """The IQM and its interval over trials, ready for JSON.
 
     `n` counts the values used, `failed` the non-finite ones left out; what cannot be said is None.
     """
-    used = np.concatenate([*_strata(values), ()])
-    low, high = stratified_bootstrap_interval(values) or (None, None)
+    used = _finite(values)
+    low, high = bootstrap_interval(values) or (None, None)
     return {
         "iqm": float(interquartile_mean(used)) if len(used) else None,
         "low": low,
@@ -171,15 +167,11 @@ def paired_comparison(
     return report
 
 
-def _percentiles(resampled: NDArray[np.float64], level: float = LEVEL) -> NDArray[np.float64]:
-    tail = 50 * (1 - level)
+def _percentiles(resampled: NDArray[np.float64]) -> NDArray[np.float64]:
+    tail = 50 * (1 - LEVEL)
     return np.percentile(resampled, [tail, 100 - tail], axis=0)
 
 
-def _strata(values: ArrayLike) -> list[NDArray[np.float64]]:
-    """The finite values of each task that has any."""
+def _finite(values: ArrayLike) -> NDArray[np.float64]:
     array = np.asarray(values, dtype=float)
-    if not array.size:
-        return []
-    tasks = array.reshape(len(array), -1).T
-    return [task[np.isfinite(task)] for task in tasks if np.isfinite(task).any()]
+    return array[np.isfinite(array)]

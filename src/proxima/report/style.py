@@ -115,10 +115,7 @@ def frame(
 
 
 def rule(figure: Any, box: Box, x: Scale, y: Scale, title: str, size: float = 9.0) -> None:
-    """Draw grid, edges, names of the ticks and a left-bound title of a box.
-
-    A scale without names still has its grid.
-    """
+    """Draw grid, edges, names of the ticks and title of a box; without names a scale still has its grid."""
     left, bottom, width, height = box
     across, up = inches(box, x, y, x.ticks, y.ticks)
     gap = np.array([0, 1, np.nan])  # a line per tick, all in one stroke

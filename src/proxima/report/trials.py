@@ -22,7 +22,7 @@ Row = Mapping[str, Any]  # what a results.json or a comparison says, by the name
 
 def trial_rows(results: Sequence[Record]) -> list[Row]:
     """The per-trial table: one row per results.json; no spread of a trial that was not judged."""
-    means = statistics.trial_means(_returns(results))
+    means = statistics.trial_means(episode_returns(results))
     others = ("random", "reference")  # the random policy, or the one that training started from
     beside = next((name for name in others if any(r[name] for r in results)), "random")
     return [
@@ -47,7 +47,7 @@ def comparison_rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """One row per run: what its trials earn after training, and what that took."""
     rows = []
     for name, _, results in runs:
-        summary = statistics.aggregate(statistics.trial_means(_returns(results)))
+        summary = statistics.aggregate(statistics.trial_means(episode_returns(results)))
         steps, speed = (
             round(float(np.mean([result[key] for result in results]))) if results else None
             for key in ("environment_steps", "steps_per_second")
@@ -68,7 +68,7 @@ def comparison_rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 def improvement(first: Run, second: Run) -> dict[str, Any]:
     """How much better the first run's trials are than the second's on the same episodes."""
-    one, other = _returns(first.results), _returns(second.results)
+    one, other = episode_returns(first.results), episode_returns(second.results)
     counts = {len(returns) for returns in (*one, *other) if len(returns)}
     if len(counts) > 1:
         raise ProximaError(
@@ -78,6 +78,12 @@ def improvement(first: Run, second: Run) -> dict[str, Any]:
         )
     names = {"first": first.name, "second": second.name}
     return names | statistics.paired_comparison(one, other)
+
+
+def episode_returns(results: Sequence[Record], policy: str = "evaluation") -> list[Sequence[float]]:
+    """The returns of each trial's episodes; none of a trial that broke down before it was judged."""
+    episodes = [result[policy] for result in results]
+    return [() if played is None else played["returns"] for played in episodes]
 
 
 def column_cells(values: Sequence[Any]) -> list[str]:
@@ -154,12 +160,6 @@ def _table_figure(columns: Sequence[Sequence[str]], title: str, note: str) -> An
     axes.axhline(1, color=INK, linewidth=1)
     style.caption(figure, note)
     return figure
-
-
-def _returns(results: Sequence[Record]) -> list[Sequence[float]]:
-    """The returns of each trial's episodes; none of a trial that broke down before it was judged."""
-    episodes = [result["evaluation"] for result in results]
-    return [() if evaluated is None else evaluated["returns"] for evaluated in episodes]
 
 
 def _cell(value: Any, digits: int) -> str:

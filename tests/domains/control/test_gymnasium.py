@@ -1,11 +1,8 @@
-"""Gymnasium's pools: every autoreset mode against a plain loop, and refusals in words."""
-
-from typing import ClassVar
+"""Gymnasium's pools: both ways to reset against a plain loop, and refusals in words."""
 
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from host_envs import COUNTER, MODES, make_pool
 from known_envs import Counter
 
@@ -13,13 +10,6 @@ from proxima.core.errors import ProximaError
 from proxima.core.spaces import Box, Discrete, box
 from proxima.domains.control import gymnasium as adapter
 from proxima.domains.control.config import EnvConfig
-from proxima.domains.control.gymnasium_pools import VectorPool
-
-VECTOR_MODES = {
-    "same_step": AutoresetMode.SAME_STEP,
-    "next_step": AutoresetMode.NEXT_STEP,
-    "disabled": AutoresetMode.DISABLED,
-}
 
 
 class Structured(Counter):
@@ -71,30 +61,19 @@ def masked_transitions(pool, seeds: list[int], actions: np.ndarray) -> list[list
     return [row[: actions.shape[1]] for row in rows]
 
 
-def pools(num_envs: int):
-    """Every way to make a pool of Counters."""
-    made = [make_pool(COUNTER, num_envs, mode) for mode in MODES]
-    made += [
-        VectorPool(SyncVectorEnv([Counter] * num_envs, copy=copy, autoreset_mode=mode))
-        for mode in VECTOR_MODES.values()
-        for copy in (False, True)
-    ]
-    return made
-
-
-def test_every_autoreset_mode_gives_the_transitions_of_a_plain_loop():
+def test_every_mode_gives_the_transitions_of_a_plain_loop():
     seeds = [0, 1, 2, 7]
     actions = np.random.default_rng(0).integers(0, 3, (len(seeds), 30))
     expected = [plain_loop(seed, row) for seed, row in zip(seeds, actions, strict=True)]
     endings = {row[3:] for rows in expected for row in rows}
     assert endings == {(False, False), (True, False), (False, True)}
-    for pool in pools(len(seeds)):
+    for pool in (make_pool(COUNTER, len(seeds), mode) for mode in MODES):
         assert masked_transitions(pool, seeds, actions) == expected
         assert masked_transitions(pool, seeds, actions) == expected  # a reset forgets old endings
         pool.close()
 
 
-@pytest.mark.parametrize(("mode", "fakes"), [("same_step", 0), ("next_step", 1), ("disabled", 0)])
+@pytest.mark.parametrize(("mode", "fakes"), [("same_step", 0), ("next_step", 1)])
 def test_only_next_step_mode_has_fake_rows(mode, fakes):
     pool = make_pool(COUNTER, 1, mode)
     pool.reset([0])  # the first episode is one step long
@@ -111,35 +90,6 @@ def test_an_environment_may_reuse_the_memory_of_its_observations():
     expected = [plain_loop(seed, row) for seed, row in zip((4, 5), actions, strict=True)]
     pool = adapter.make_pool(EnvConfig(name="TestRecycler-v0"), 2)
     assert masked_transitions(pool, [4, 5], actions) == expected
-
-
-def test_the_mode_of_a_vector_env_is_its_own_although_metadata_are_shared():
-    same = SyncVectorEnv([Counter], autoreset_mode=AutoresetMode.SAME_STEP)
-    SyncVectorEnv([Counter], autoreset_mode=AutoresetMode.NEXT_STEP)
-    assert same.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP  # what Gymnasium claims
-    pool = VectorPool(same)
-    pool.reset([0])
-    step = pool.step(np.array([0]))
-    assert (step.next_obs[0].tolist(), step.obs[0].tolist()) == ([0, 1, -1], [1, 0, 0])
-    assert pool.step(np.array([0])).mask.all()
-
-
-def test_a_native_vector_env_is_taken_as_its_metadata_say():
-    vector_env = gymnasium.make_vec("CartPole-v1", 3, vectorization_mode="vector_entry_point")
-    pool = VectorPool(vector_env)
-    first = pool.reset([1, 2, 3])
-    np.testing.assert_array_equal(first, pool.reset([1, 2, 3]))
-    fakes = [~pool.step(np.zeros(3, int)).mask for _ in range(30)]
-    assert np.sum(fakes, axis=0).min() >= 1  # always left ends within 11 steps
-
-
-def test_a_vector_env_that_does_not_tell_its_mode_is_refused():
-    class Silent(VectorEnv):
-        metadata: ClassVar = {}
-        num_envs = 1
-
-    with pytest.raises(ProximaError, match="autoreset_mode"):
-        VectorPool(Silent())
 
 
 def test_spaces_and_actions_are_translated():
@@ -173,11 +123,6 @@ def test_an_environment_that_raises_is_named_with_its_step_and_message():
         for _ in range(9):
             pool.step(np.zeros(3, int))
     assert isinstance(caught.value.__cause__, ValueError)
-    wrapped = make_pool(config, 1, "next_step")
-    wrapped.reset([2])
-    with pytest.raises(ProximaError, match=r"step 3.*wheel came off"):
-        for _ in range(9):
-            wrapped.step(np.zeros(1, int))
 
 
 @pytest.mark.parametrize(

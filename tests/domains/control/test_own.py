@@ -11,7 +11,7 @@ from proxima.core.errors import ProximaError
 from proxima.core.functions import object_at, path_to
 from proxima.domains.control.compiled import Limited, ready
 from proxima.domains.control.config import EnvConfig
-from proxima.domains.control.own import make_own
+from proxima.domains.control.own import check_kind, make_own
 
 
 def config_of(thing, **settings) -> EnvConfig:
@@ -93,3 +93,9 @@ def test_a_compiled_one_is_limited():
     state, first = env.step(state, np.int32(0), jax.random.key(1))
     _, second = env.step(state, np.int32(0), jax.random.key(2))
     assert (bool(first.truncated), bool(second.truncated)) == (False, True)
+
+
+def test_a_vector_of_environments_is_refused_in_words():
+    vector = gymnasium.vector.SyncVectorEnv([known_envs.Counter])
+    with pytest.raises(ProximaError, match="Proxima makes its copies itself; give one environment"):
+        check_kind(vector)

@@ -9,10 +9,12 @@ from page_reader import read
 from PIL import Image
 from run_directories import EVIL, write_run
 
-from proxima.domains.control.domain import page
+from proxima.domains.control.domain import DOMAIN
 from proxima.report import html, numbers
 from proxima.report.page import report
 from proxima.run.report import read_run
+
+page = DOMAIN.page
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +106,18 @@ def test_trials_that_broke_down_are_named(run, undrawn):
     words = words_of(run._replace(summary=replace(run.summary, trials=trials)))
     assert "trial 1, after step 2,048" in words
     assert "Trials that broke down" not in words_of(run)
+
+
+def test_a_trial_that_was_not_judged_has_a_row_and_no_box(run, undrawn):
+    first, second, third = run.summary.trials
+    unjudged = replace(first, stopped="nan", nan_at_step=64, evaluation=None, random=None)
+    words = words_of(run._replace(summary=replace(run.summary, trials=(unjudged, second, third))))
+    assert "trial 0, after step 64" in words
+    row = words[words.index("Converged at") :]
+    assert "0 0 failed – – –" in row and "12.0" not in row[: row.index("1 1 11.5")]
+    nobody = replace(second, evaluation=None, random=None), unjudged
+    summary = replace(run.summary, trials=nobody, aggregate=None, baselines={})
+    assert "No trial ended with a usable policy." in words_of(run._replace(summary=summary))
 
 
 def test_of_many_broken_trials_some_are_named(run, undrawn):

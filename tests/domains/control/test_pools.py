@@ -3,7 +3,6 @@
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from known_envs import Counter, Masked
 
 from proxima.core.errors import ProximaError
@@ -11,7 +10,6 @@ from proxima.core.spaces import Box, Discrete, MultiDiscrete, box, fields
 from proxima.domains.control import gymnasium as adapter
 from proxima.domains.control import pools
 from proxima.domains.control.config import EnvConfig
-from proxima.domains.control.gymnasium_pools import VectorPool
 from proxima.domains.control.workers import worker_groups
 
 MASKED = EnvConfig(name="TestMasked-v0", workers=2)
@@ -78,13 +76,7 @@ def play(groups: list, seeds: list[int]) -> list[list[tuple]]:
 
 def kinds():
     """Every way to step Masked environments, by name."""
-    vector = {
-        f"vector, {mode.value}": lambda mode=mode: [
-            VectorPool(SyncVectorEnv([Masked] * len(SEEDS), autoreset_mode=mode))
-        ]
-        for mode in AutoresetMode
-    }
-    return vector | {
+    return {
         "in process": lambda: [adapter.make_pool(MASKED, len(SEEDS))],
         "in process, two groups": lambda: [adapter.make_pool(MASKED, 2) for _ in range(2)],
         "workers": lambda: worker_groups(MASKED, len(SEEDS), 1, print),

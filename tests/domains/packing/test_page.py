@@ -6,11 +6,13 @@ import pytest
 from page_reader import read
 from run_directories import write_run
 
-from proxima.domains.packing.domain import page
+from proxima.domains.packing.domain import DOMAIN
 from proxima.report import html
 from proxima.report.page import report
 from proxima.run.report import read_run
 from proxima.run.results import Aggregate, described
+
+page = DOMAIN.page
 
 
 @pytest.fixture

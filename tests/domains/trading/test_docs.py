@@ -20,10 +20,10 @@ from proxima.domains.trading.config import (
     TradingEnvConfig,
 )
 from proxima.domains.trading.data import prepare_data
+from proxima.domains.trading.domain import TradingScenario
 from proxima.domains.trading.metrics import tear_sheet
 from proxima.domains.trading.ohlcv import _checks
 from proxima.domains.trading.patterns import PATTERNS
-from proxima.domains.trading.scenario import TradingScenario
 from proxima.domains.trading.synthetic import generate
 from proxima.scenario import load, shipped
 
@@ -106,8 +106,8 @@ def test_a_scenario_and_a_feature_of_ones_own(here, capsys, monkeypatch):
 
 
 def test_the_refusals_are_those_of_the_reader(here, capsys, monkeypatch):
-    for check in _checks():
-        assert check.words in PAGE
+    for _, _, words in _checks():
+        assert words in PAGE
     (here / "bad.csv").write_text(
         "date,open,high,low,close,volume\n2024-01-01,100,103,99,102,10\n"
         "2024-01-02,102,103,100,101,-5\n2024-01-02,101,x,100,100,7\n"

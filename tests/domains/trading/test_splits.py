@@ -1,31 +1,38 @@
 """Splits keep their distance, cover what they promise, and refuse what is too short."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from proxima.core.errors import ProximaError
 from proxima.domains.trading.config import SplitConfig
-from proxima.domains.trading.data import LEAST_ROWS, split_bounds, walk_forward
+from proxima.domains.trading.data import LEAST_ROWS, split_bounds
 
 
 def test_a_single_split():
     bounds = split_bounds(1_000, SplitConfig(), purge=21)
-    assert bounds.test == (800, 1_000)
-    assert bounds.validation == (579, 779)
-    assert bounds.train == (0, 558)
+    assert bounds["test"] == (800, 1_000)
+    assert bounds["validation"] == (579, 779)
+    assert bounds["train"] == (0, 558)
+
+
+def walk_forward(rows, split, purge):
+    """The parts of every fold, the earliest first."""
+    return [split_bounds(rows, replace(split, fold=fold), purge) for fold in range(split.folds)]
 
 
 def test_folds_divide_the_test_share():
     split = SplitConfig(validation=0.1, test=0.3, folds=3)
     folds = walk_forward(1_000, split, purge=5)
-    assert [fold.test for fold in folds] == [(700, 800), (800, 900), (900, 1_000)]
-    assert [fold.validation for fold in folds] == [(595, 695), (695, 795), (795, 895)]
-    assert [fold.train for fold in folds] == [(0, 590), (0, 690), (0, 790)]
+    assert [fold["test"] for fold in folds] == [(700, 800), (800, 900), (900, 1_000)]
+    assert [fold["validation"] for fold in folds] == [(595, 695), (695, 795), (795, 895)]
+    assert [fold["train"] for fold in folds] == [(0, 590), (0, 690), (0, 790)]
     sliding = walk_forward(1_000, SplitConfig(validation=0.1, test=0.3, folds=3, mode="sliding"), 5)
-    assert [fold.train for fold in sliding] == [(0, 590), (100, 690), (200, 790)]
-    assert [fold[1:] for fold in sliding] == [fold[1:] for fold in folds]
+    assert [fold["train"] for fold in sliding] == [(0, 590), (100, 690), (200, 790)]
+    for part in ("validation", "test"):
+        assert [fold[part] for fold in sliding] == [fold[part] for fold in folds]
     chosen = SplitConfig(validation=0.1, test=0.3, folds=3, fold=2)
     assert split_bounds(1_000, chosen, 5) == folds[2]
 
@@ -54,19 +61,18 @@ def test_parts_never_touch_whatever_the_sizes():
                 walk_forward(needed - 1, split, purge)
             continue
         seen["split"] += 1
-        assert len(folds) == split.folds
-        for train, validation, test in folds:
+        for train, validation, test in map(dict.values, folds):
             for start, stop in (train, validation, test):
                 assert 0 <= start <= stop - LEAST_ROWS and stop <= rows
             assert validation[0] - train[1] == purge and test[0] - validation[1] == purge
             assert validation[1] - validation[0] == int(rows * split.validation + 1e-9)
         for before, after in itertools.pairwise(folds):
-            assert before.test[1] == after.test[0]  # together they test on every row once
-            lengths = [fold.train[1] - fold.train[0] for fold in (before, after)]
+            assert before["test"][1] == after["test"][0]  # together they test on every row once
+            lengths = [fold["train"][1] - fold["train"][0] for fold in (before, after)]
             assert lengths[0] == lengths[1] if split.mode == "sliding" else lengths[0] < lengths[1]
-        assert folds[-1].test[1] == rows
-        assert folds[0].train[0] == 0
-        assert rows - folds[0].test[0] == int(rows * split.test + 1e-9)
+        assert folds[-1]["test"][1] == rows
+        assert folds[0]["train"][0] == 0
+        assert rows - folds[0]["test"][0] == int(rows * split.test + 1e-9)
     assert min(seen.values()) > 100
 
 

@@ -156,16 +156,15 @@ def _car(pen: Pen, observation: Sequence[float], push: float) -> None:
     _arrow(pen, (x, y - 24), 36 * push)
 
 
+MOUNTAIN_CAR = Drawing(
+    (2,), partial(_hill, goal=0.5), _car, lambda obs: _on_hill(obs[0], 12), (50, 50)
+)
 DRAWINGS = {
     "CartPole-v1": Drawing((4,), _rails, _cart_pole, lambda obs: (_cart_x(obs[0]), 118), (132, 82)),
     "Pendulum-v1": Drawing((3,), _dial, _pendulum, lambda obs: MIDDLE, (125, 125)),
     "Acrobot-v1": Drawing((6,), _goal_line, _acrobot, lambda obs: MIDDLE, (125, 125)),
-    "MountainCar-v0": Drawing(
-        (2,), partial(_hill, goal=0.5), _car, lambda obs: _on_hill(obs[0], 12), (50, 50)
-    ),
-    "MountainCarContinuous-v0": Drawing(
-        (2,), partial(_hill, goal=0.45), _car, lambda obs: _on_hill(obs[0], 12), (50, 50)
-    ),
+    "MountainCar-v0": MOUNTAIN_CAR,
+    "MountainCarContinuous-v0": MOUNTAIN_CAR._replace(backdrop=partial(_hill, goal=0.45)),
 }
 
 

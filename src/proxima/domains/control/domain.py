@@ -24,7 +24,6 @@ from proxima.domains.domain import Domain, Prepared
 from proxima.domains.environments import suggestion
 from proxima.domains.judging import Built
 from proxima.report import returns
-from proxima.report.page import Page, RunData
 from proxima.scenario.tree import RULES, A, EnvironmentScenario, N
 from proxima.scenario.words import either
 from proxima.yaml import shown
@@ -140,19 +139,6 @@ def _settings_of_name(name: str) -> dict[str, str]:
     raise ProximaError(f"env: neither Gymnax nor Gymnasium has {name!r}; {hint}")
 
 
-def page(run: RunData) -> Page:
-    """A run's returns, how they were learnt, and every trial."""
-    return Page(
-        about=returns.about(run),
-        result=returns.result(run),
-        alarms=returns.broken_trials(run),
-        figures=(),
-        sections=[returns.learning_section(run), returns.trials_section(run)],
-        commands=returns.commands(run),
-        facts=returns.facts(run),
-    )
-
-
 DOMAIN = Domain(
     name="control",
     scenario=ControlScenario,
@@ -160,7 +146,7 @@ DOMAIN = Domain(
     prepare=prepare,
     overview=judging.overview,
     closing=judging.closing,
-    page=page,
+    page=returns.page,
     backends=BACKENDS,
     networks={"mlp": "proxima.nets.actor_critic:NETWORK"},
     prepare_host=reinforcement.prepare_host,

@@ -50,23 +50,22 @@ class Rows(NamedTuple):
 
 def row_type(observation_space: ObservationSpace, action_space: Space) -> np.dtype:
     """What the memory holds of one environment; a structured observation has its fields within."""
-    observed: tuple[Any, ...]
     if isinstance(observation_space, Fields):
         inner = [(name, part.dtype, part.shape) for name, part in observation_space.items()]
-        observed = (np.dtype(inner, align=True),)
+        observed = np.dtype(inner, align=True)
     else:
-        observed = (observation_space.dtype, observation_space.shape)
-    step = {
+        observed = np.dtype((observation_space.dtype, observation_space.shape))
+    parts = {
+        "seeds": "int64",
+        "actions": (action_space.dtype, action_space.shape),
         "obs": observed,
-        "reward": ("float32",),
-        "terminated": ("bool",),
-        "truncated": ("bool",),
+        "reward": "float32",
+        "terminated": "bool",
+        "truncated": "bool",
         "next_obs": observed,
-        "mask": ("bool",),
+        "mask": "bool",
     }
-    actions = ("actions", action_space.dtype, action_space.shape)
-    parts = [("seeds", "int64"), actions, *((name, *part) for name, part in step.items())]
-    return np.dtype(parts, align=True)
+    return np.dtype(list(parts.items()), align=True)
 
 
 def rows_of(array: np.ndarray) -> Rows:

@@ -9,8 +9,7 @@ from proxima.domains.judging import Rules
 from proxima.domains.packing.pictures import film_of
 from proxima.domains.packing.scenario import PackingScenario
 from proxima.report import returns
-from proxima.report.numbers import figure, share, with_interval
-from proxima.report.page import Page, RunData
+from proxima.report.numbers import figure, share
 
 # Samples of a small perceptron that one of a net for packings or boards costs as much as, at least.
 SAMPLE_COST = 16
@@ -41,30 +40,6 @@ def prepare(scenario: PackingScenario) -> Prepared:
     return reinforcement.prepared(scenario, built, rules=rules, film=film_of)
 
 
-def page(run: RunData) -> Page:
-    """A run's returns and scores beside the fixed rules, how they were learnt, and every trial."""
-    summary = run.summary
-    rules = {
-        f"the rule {name.replace('_', ' ')}": summary["baselines"][name]["iqm"]
-        for name in summary["references"]
-    }
-    scores = {name: score for name, score in summary["scores"].items() if score["iqm"] is not None}
-    picture = returns.still(run, "episode.png", "How one episode of the trained policy ended")
-    return Page(
-        about=returns.about(run),
-        result=returns.result(run, rules),
-        alarms=returns.broken_trials(run),
-        figures=[
-            (words, with_interval(scores[name], write))
-            for name, (words, write) in SCORES.items()
-            if name in scores
-        ],
-        sections=[returns.learning_section(run), returns.trials_section(run, *picture)],
-        commands=returns.commands(run),
-        facts=returns.facts(run),
-    )
-
-
 DOMAIN = Domain(
     name="packing",
     scenario=PackingScenario,
@@ -72,7 +47,7 @@ DOMAIN = Domain(
     prepare=prepare,
     overview=judging.overview,
     closing=judging.closing,
-    page=page,
+    page=partial(returns.page, scores=SCORES),
     backends=("jumanji",),
     networks={
         "mlp": "proxima.nets.actor_critic:NETWORK",

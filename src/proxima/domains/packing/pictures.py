@@ -160,11 +160,8 @@ def _maze_image(
     pen.rectangle([left, top, left + size * columns, top + size * rows], outline=INK, width=SMOOTH)
     line(shortest, "#A6DCC8", 0.34)
     line(way, BLUE, 0.12)
-    for cell, side, colour in (
-        (way[0], 0.28, BLUE),
-        (target, 0.6, GREEN),
-        (way[-1], 0.44, VERMILLION),
-    ):
+    discs = (way[0], 0.28, BLUE), (target, 0.6, GREEN), (way[-1], 0.44, VERMILLION)
+    for cell, side, colour in discs:
         pen.ellipse(square(cell, side), fill=colour)
     text = f"step {len(way) - 1}; the shortest way (green) has {len(shortest) - 1}"
     return _captioned(image, text)

@@ -19,13 +19,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from proxima.domains.trading.accounting import Floats
 from proxima.domains.trading.config import TradingEnvConfig
 from proxima.domains.trading.env import decisions
 from proxima.domains.trading.market import Market
 
-Floats = NDArray[np.float64]
 Params = Mapping[str, Any]
 
 RANDOM_RUNS = 200

@@ -1,12 +1,11 @@
 """The command that looks at prices: peek."""
 
-import json as json_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from proxima.cli.options import Debug, Json, expand
+from proxima.cli.options import Debug, Json, argument, path_option
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -15,26 +14,19 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def peek(
-    data: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATA", help="A scenario, or a parquet or CSV file of prices.", callback=expand
-        ),
-    ],
-    plot: Annotated[Path, typer.Option(help="Where to draw the prices.", callback=expand)] = Path(
-        "prices.png"
-    ),
+    data: Annotated[str, argument("DATA", "A scenario, or a parquet or CSV file of prices.")],
+    plot: Annotated[Path, path_option("Where to draw the prices.")] = Path("prices.png"),
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Look at prices: rows, span, gaps, splits, features, a plot."""
-    from proxima.cli.console import write
+    from proxima.cli.console import print_json, write
     from proxima.domains.trading.peek import peek_at
     from proxima.terminal import plain_console
 
     summary = peek_at(data, plot)
     if json:
-        print(json_module.dumps(summary, indent=2))
+        print_json(summary)
         return
     console = plain_console()
     for line in _overview(summary):

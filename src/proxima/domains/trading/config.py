@@ -1,7 +1,6 @@
 """What a trading scenario says about its data and its environment."""
 
-import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -104,9 +103,3 @@ class TradingEnvConfig:
     """Taken from the reward per unit by which the drawdown deepens."""
     window: Annotated[int, Ge(1)] = 1
     """Bars of features in an observation."""
-
-
-def did_you_mean(word: str, known: Collection[str], all_of_them: str) -> str:
-    """A hint about a name that does not exist: the nearest known one, or else all of them."""
-    near = difflib.get_close_matches(word.lower(), known, 1)
-    return f"did you mean {near[0]}?" if near else f"{all_of_them}: {', '.join(known)}"

@@ -109,14 +109,14 @@ def prepare(source: Source, config: DataConfig) -> Prepared:
     scalers = []
     for index, column in enumerate(columns):
         values = _checked_values(frame, column, first, last)
-        scaler = fit_scaler(column, values[slice(*bounds.train)])
+        scaler = fit_scaler(column, values[slice(*bounds["train"])])
         values -= scaler.mean  # in place, here and below: ten million rows are 80 MB
         values /= scaler.std
         matrix[:, index] = values
         scalers.append(scaler)
     made = source.made or {}
     markets, rows = {}, {}
-    for split, (start, stop) in bounds._asdict().items():
+    for split, (start, stop) in bounds.items():
         rows[split] = (first + start, first + stop)
         prices = {name: frame[name].to_numpy()[slice(*rows[split])] for name in frame.columns}
         markets[split] = Market(**prices, features=matrix[start:stop])
@@ -239,26 +239,13 @@ def _nulls_at_the_end(frame: pl.DataFrame, column: Column, end: Literal["head", 
         length *= 4
 
 
-class Bounds(NamedTuple):
-    """Each part's first row, and the one after its last."""
-
-    train: tuple[int, int]
-    validation: tuple[int, int]
-    test: tuple[int, int]
-
-
-def split_bounds(rows: int, split: SplitConfig, purge: int) -> Bounds:
-    """The parts of the split's own fold, with `purge` rows left out between two."""
+def split_bounds(rows: int, split: SplitConfig, purge: int) -> dict[str, tuple[int, int]]:
+    """The first row and the one after the last of each part of the fold, `purge` rows left out between."""
     if split.fold >= split.folds:
         raise ProximaError(
             f"data.split.fold: {split.fold} is not allowed: with folds {split.folds} the last one is "
             f"{split.folds - 1}"
         )
-    return walk_forward(rows, split, purge)[split.fold]
-
-
-def walk_forward(rows: int, split: SplitConfig, purge: int) -> tuple[Bounds, ...]:
-    """The parts of every fold, the earliest first."""
     if split.validation + split.test >= 1:
         raise ProximaError(
             f"data.split: validation {split.validation:g} and test {split.test:g} leave nothing to "
@@ -270,18 +257,14 @@ def walk_forward(rows: int, split: SplitConfig, purge: int) -> tuple[Bounds, ...
             f"left out between them (the longest look back and ahead) need {_needed(split, purge):,}; "
             "take more rows, shorter feature windows, or other shares in data.split"
         )
-    return tuple(_fold(rows, split, purge, fold) for fold in range(split.folds))
-
-
-def _fold(rows: int, split: SplitConfig, purge: int, fold: int) -> Bounds:
     tested, validated = _count(rows, split.test), _count(rows, split.validation)
-    first = rows - tested
+    first, fold = rows - tested, split.fold
     test = (first + fold * tested // split.folds, first + (fold + 1) * tested // split.folds)
     validation = (test[0] - purge - validated, test[0] - purge)
     length = first - 2 * purge - validated  # of the first fold's train part
     end = validation[0] - purge
     start = 0 if split.mode == "anchored" else end - length
-    return Bounds((start, end), validation, test)
+    return {"train": (start, end), "validation": validation, "test": test}
 
 
 def _count(rows: int, share: float) -> int:

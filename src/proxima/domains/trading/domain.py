@@ -1,20 +1,56 @@
 """Trading: prices with known answers or the user's own, judged on a split that nothing has seen."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
+
+from pydantic import with_config
 
 from proxima.core.errors import ProximaError
+from proxima.core.faults import Fault
 from proxima.domains import judging, reinforcement
 from proxima.domains.domain import Added, Closing, Data, Domain, Facts, Patterns, Prepared
 from proxima.domains.judging import shown
+from proxima.domains.trading.config import DataConfig, TradingEnvConfig
 from proxima.domains.trading.page import page
 from proxima.domains.trading.patterns import describe_patterns
 from proxima.domains.trading.results import TradingSummary, TradingTrial
 from proxima.domains.trading.rollouts import REFERENCES
-from proxima.domains.trading.scenario import TradingScenario, trading_faults
 from proxima.run.results import Summary, TrialResult
+from proxima.scenario.tree import RULES, A, EnvironmentScenario, N
+
+
+@with_config(RULES)
+@dataclass(frozen=True, kw_only=True)
+class TradingScenario(EnvironmentScenario[A, N], Generic[A, N]):
+    """An experiment with prices."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    """The prices."""
+    env: TradingEnvConfig = field(default_factory=TradingEnvConfig)
+    """The account."""
+
+
+def trading_faults(scenario: TradingScenario) -> Iterator[Fault]:
+    """Data that cannot be had or divided, and positions that stand twice."""
+    data, split = scenario.data, scenario.data.split
+    if (data.path is None) == (data.pattern is None):
+        remedy = "set one of data.pattern (synthetic prices) and data.path (your own file)"
+        which = "neither is given" if data.path is None else "both are given"
+        yield Fault((("data", "path"), ("data", "pattern")), f"{which}; {remedy}")
+    if split.validation + split.test >= 1:
+        paths = (("data", "split", "validation"), ("data", "split", "test"))
+        text = f"{split.validation:g} and data.split.test {split.test:g} leave nothing to train on"
+        yield Fault(paths, text)
+    if split.fold >= split.folds:
+        paths = (("data", "split", "fold"), ("data", "split", "folds"))
+        text = f"{split.fold} is not one of {split.folds} folds; the first is 0, the last"
+        yield Fault(paths, f"{text} {split.folds - 1}")
+    positions = scenario.env.positions
+    if len(set(positions)) < len(positions):
+        yield Fault((("env", "positions"),), f"{list(positions)} names a position twice")
 
 
 def prepare(scenario: TradingScenario) -> Prepared:
@@ -99,7 +135,6 @@ def generate(scenario: TradingScenario, root: Path) -> Path:
 
 def write_pattern(pattern: str, name: str | None, settings: Mapping[str, Any]) -> Path:
     """Writes a pattern's prices under a name, its own by default; settings are rows, seed and its params."""
-    from proxima.domains.trading.config import DataConfig
     from proxima.domains.trading.data import write_synthetic
 
     params = dict(settings)

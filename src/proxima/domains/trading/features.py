@@ -16,7 +16,8 @@ import polars as pl
 
 from proxima.core.errors import ProximaError
 from proxima.core.functions import function_at
-from proxima.domains.trading.config import FeatureConfig, did_you_mean
+from proxima.domains.environments import suggestion
+from proxima.domains.trading.config import FeatureConfig
 
 Expression = Callable[[int], pl.Expr]
 USER_WINDOW = 20  # of a function that was not registered, and so has no default of its own
@@ -129,7 +130,8 @@ def _find(where: str, kind: str) -> Feature:
         )
     if kind in FEATURES:
         return FEATURES[kind]
-    hint = did_you_mean(kind, sorted(FEATURES), "there are")
+    every = f"there are: {', '.join(sorted(FEATURES))}"
+    hint = suggestion(kind.lower(), FEATURES, 1, 0.6, every)
     raise ProximaError(
         f"{where}.kind: no feature {kind!r}; {hint} Your own is written package.module:function"
     )

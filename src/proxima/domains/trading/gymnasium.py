@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from proxima.core.errors import ProximaError
+from proxima.domains.environments import suggestion
 from proxima.domains.trading import env
 from proxima.domains.trading.accounting import RUIN_GROWTH, RUIN_REWARD, hold, trade_factor
-from proxima.domains.trading.config import DataConfig, TradingEnvConfig, did_you_mean
+from proxima.domains.trading.config import DataConfig, TradingEnvConfig
 from proxima.domains.trading.market import Market
 
 Split = Literal["train", "validation", "test"]
@@ -139,7 +140,7 @@ def config_of(settings: dict[str, Any]) -> TradingEnvConfig:
     known = [name for name in names if name not in NOT_OF_ONE_ENV]
     for name in settings:
         if name not in known:
-            hint = did_you_mean(name, known, "it has")
+            hint = suggestion(name.lower(), known, 1, 0.6)
             raise ProximaError(f"proxima/Trading-v0: no setting {name!r}; {hint}")
     # As JSON, where strict types still let a list be a tuple; in a list, to which rules can be given.
     rules = ConfigDict(strict=True, allow_inf_nan=False)

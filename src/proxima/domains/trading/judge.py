@@ -17,13 +17,12 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from proxima.core.errors import ProximaError
 from proxima.core.types import PyTree
 from proxima.domains.domain import Trained, Verdict
 from proxima.domains.trading import baselines, metrics, plots
-from proxima.domains.trading.accounting import Account, account
+from proxima.domains.trading.accounting import Account, Floats, account
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
 from proxima.domains.trading.env import decisions, fill_prices, fill_returns, targets_of
 from proxima.domains.trading.market import SPLITS, Market, Prepared
@@ -40,8 +39,6 @@ from proxima.domains.trading.results import (
 from proxima.run.files import plain, read_json
 from proxima.run.results import Aggregate, Outcome, aggregate_of
 from proxima.train.program import Recording
-
-Floats = NDArray[np.float64]
 
 RANDOM_BARS = 40_000_000  # runs times bars; past it there are fewer runs
 LEAST_RANDOM_RUNS = 20

@@ -14,9 +14,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from proxima.domains.trading.accounting import Account, log_value
-
-Floats = NDArray[np.float64]
+from proxima.domains.trading.accounting import Account, Floats, log_value
 
 NORMAL = NormalDist()
 EULER_GAMMA = 0.5772156649015329

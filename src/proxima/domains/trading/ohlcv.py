@@ -8,7 +8,6 @@ without a volume gets one of 0. Other columns are left out.
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
 
 import polars as pl
 
@@ -108,45 +107,38 @@ def _time(path: Path, name: str, kind: pl.DataType) -> pl.Expr:
     return column.dt.convert_time_zone("UTC").cast(UTC).alias("time")
 
 
-class Check(NamedTuple):
-    """What must not be in a column, as an expression that is true for a bad row."""
-
-    column: str
-    bad: pl.Expr
-    words: str
-
-
-def _checks() -> Iterator[Check]:
+def _checks() -> Iterator[tuple[str, pl.Expr, str]]:
+    """What must not be: the column, an expression that is true for a bad row, what is wrong with it."""
     time = pl.col("time")
-    yield Check("time", time.is_null(), "is not a time such as 2024-01-31 or 2024-01-31T15:00:00Z")
-    yield Check("time", time < time.shift(1), "is earlier than the row before; sort by time")
-    yield Check("time", time == time.shift(1), "is there twice; keep one row for each time")
+    yield "time", time.is_null(), "is not a time such as 2024-01-31 or 2024-01-31T15:00:00Z"
+    yield "time", time < time.shift(1), "is earlier than the row before; sort by time"
+    yield "time", time == time.shift(1), "is there twice; keep one row for each time"
     for name in (*PRICES, "volume"):
         column = pl.col(name)
-        yield Check(name, column.is_null(), "is not a number")
-        yield Check(name, ~column.is_finite(), "is not finite")
+        yield name, column.is_null(), "is not a number"
+        yield name, ~column.is_finite(), "is not finite"
         if name == "volume":
-            yield Check(name, column < 0, "is negative")
+            yield name, column < 0, "is negative"
         else:
-            yield Check(name, column <= 0, "is not a price: must be more than 0")
+            yield name, column <= 0, "is not a price: must be more than 0"
     finite = pl.all_horizontal(pl.col(name).is_finite() for name in PRICES)
     above, below = pl.max_horizontal("open", "close"), pl.min_horizontal("open", "close")
-    yield Check("high", finite & (pl.col("high") < above), "is below the bar's open or close")
-    yield Check("low", finite & (pl.col("low") > below), "is above the bar's open or close")
+    yield "high", finite & (pl.col("high") < above), "is below the bar's open or close"
+    yield "low", finite & (pl.col("low") > below), "is above the bar's open or close"
 
 
 def _problems(frame: pl.DataFrame, path: Path) -> list[str]:
     """A line for each kind of mistake: its first row, what stands there, and how many more there are."""
     checks = list(_checks())
     # the counts of all checks in one pass; rows are looked for only where there is something to find
-    bad = frame.select(check.bad.sum().alias(str(index)) for index, check in enumerate(checks))
+    counts = frame.select(bad.sum().alias(str(index)) for index, (_, bad, _) in enumerate(checks))
     problems = []
-    for check, count in zip(checks, bad.row(0), strict=True):
+    for (column, bad, words), count in zip(checks, counts.row(0), strict=True):
         if count:
-            row = frame.select(check.bad.fill_null(False).arg_max()).item()
-            value = _written(frame, path, row, check.column)
+            row = frame.select(bad.fill_null(False).arg_max()).item()
+            value = _written(frame, path, row, column)
             more = f" (and {count - 1:,} more)" if count > 1 else ""
-            problems.append(f"row {row + 1:,}, column {check.column}: {value} {check.words}{more}")
+            problems.append(f"row {row + 1:,}, column {column}: {value} {words}{more}")
     return problems
 
 

@@ -26,11 +26,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from proxima.core.errors import ProximaError
-from proxima.domains.trading.accounting import log_value, trade_factor
+from proxima.domains.trading.accounting import Floats, log_value, trade_factor
 from proxima.domains.trading.config import TradingEnvConfig
 from proxima.domains.trading.env import WEIGHT_STEPS
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 BARS_BETWEEN_PRUNING = 64

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from proxima.domains.trading.rollouts import Floats, times
+from proxima.domains.trading.accounting import Floats
+from proxima.domains.trading.rollouts import times
 from proxima.report import style
 
 if TYPE_CHECKING:
@@ -109,10 +110,7 @@ def frame(
 
 
 def draw_price(panel: Any, rollout: "pl.DataFrame", marks: bool, before: float) -> style.Scale:
-    """The fill prices, shaded by the weight held from each to the next.
-
-    Trades are marked if asked for; `before` is the target before the first bar.
-    """
+    """The fill prices, shaded by the weight held; `before` is the target before the first bar."""
     from matplotlib.colors import to_rgb
 
     price, weight = rollout["fill_price"].to_numpy(), rollout["weight"].to_numpy()

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from proxima.core.errors import ProximaError
 from proxima.domains.trading.config import DataConfig
 from proxima.domains.trading.data import Source, prepare, read_source
+from proxima.domains.trading.domain import TradingScenario
 from proxima.domains.trading.market import SPLITS, Prepared
 from proxima.domains.trading.plots import price_plot
-from proxima.domains.trading.scenario import TradingScenario
 from proxima.scenario import load
 
 GAP = 1.5  # times the usual distance of two bars

@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proxima.domains.trading import panels
-from proxima.domains.trading.accounting import log_value
+from proxima.domains.trading.accounting import Floats, log_value
 from proxima.domains.trading.metrics import drawdowns
-from proxima.domains.trading.rollouts import REFERENCES, Floats, Rollouts, rolling_sharpe
+from proxima.domains.trading.rollouts import REFERENCES, Rollouts, rolling_sharpe
 from proxima.report import style
+from proxima.report.comparison import MOST_LINES
+from proxima.report.statistics import SPREAD
 
 if TYPE_CHECKING:
     import polars as pl
@@ -28,7 +30,6 @@ KEYS = {
 SPLIT_COLOURS = {"train": style.BLUE, "validation": style.ORANGE, "test": style.VERMILLION}
 MOST_BARS = 300  # from which on a stretch of the bars is also shown larger
 ZOOM_BARS = 150
-MOST_LINES = 20  # trials whose lines are drawn one by one
 MOST_SHADED = 400  # points along the edge of a shade
 MOST_MARKS = 60  # trades that can be marked one by one
 # Highest over lowest value, and price, from which on equal steps are equal shares.
@@ -83,15 +84,10 @@ def actions_over_price(
         panels.Key("price at fill", style.INK),
         panels.Key("long", style.BLUE, "area"),
         panels.Key("short", style.VERMILLION, "area"),
-        *(
-            [
-                panels.Key("buy", style.BLUE, "mark", "^"),
-                panels.Key("sell", style.VERMILLION, "mark", "v"),
-            ]
-            if marks
-            else []
-        ),
     ]
+    if marks:
+        keys.append(panels.Key("buy", style.BLUE, "mark", "^"))
+        keys.append(panels.Key("sell", style.VERMILLION, "mark", "v"))
     heights, gaps = ([2.1, 0.8, 2.1], [panels.GAP, 0.65]) if zoomed else ([2.3, 0.9], [panels.GAP])
     figure, axes = panels.new(title, keys, heights, width, gaps)
     y = panels.draw_price(axes[0], rollout, marks and not zoomed, before=0.0)
@@ -111,7 +107,6 @@ def equity_and_drawdown(rollouts: Rollouts, bold: int, width: float = style.WIDT
     Logarithmic once the highest value is some times the lowest. Perfect foresight leaves the picture
     at the top where keeping it in would press the other lines flat.
     """
-
     references = {
         name: log_value(frame["log_return"]) for name, frame in rollouts.references.items()
     }
@@ -142,9 +137,8 @@ def equity_and_drawdown(rollouts: Rollouts, bold: int, width: float = style.WIDT
     y = panels.shares_scale(floor, ceiling) if shares else style.scale(floor, ceiling, most=7)
     y = y._replace(names=["×" + name for name in y.names])
     depth = style.scale(min(bottom.get_ylim()[0], -1.0), 0.0, most=3.5)
-    panels.frame(
-        [top, bottom], ["value", "drawdown, %"], panels.time_axis(longest, width), [y, depth]
-    )
+    x = panels.time_axis(longest, width)
+    panels.frame([top, bottom], ["value", "drawdown, %"], x, [y, depth])
     return figure
 
 
@@ -176,8 +170,7 @@ def reward_plot(
     deterministic: "pl.DataFrame", random: "pl.DataFrame", width: float = style.WIDTH
 ) -> Any:
     """Draw what each bar earned under the trained and under a random policy, one above the other."""
-    rewards = [rollout["log_return"].to_numpy() for rollout in (deterministic, random)]
-    keys = _pair_keys(*rewards)
+    rewards, keys = _rewards(deterministic, random)
     figure, axes = panels.new("Log return of every bar", keys, [1.3, 1.3], width)
     y = style.scale(*style.span(np.concatenate(rewards)), most=4)
     for panel, reward, key in zip(axes, rewards, keys, strict=True):
@@ -190,8 +183,7 @@ def compare_rollouts(
     deterministic: "pl.DataFrame", random: "pl.DataFrame", width: float = style.WIDTH
 ) -> Any:
     """Draw rewards, their sums and the weights held of two rollouts over the same bars."""
-    rewards = [rollout["log_return"].to_numpy() for rollout in (deterministic, random)]
-    keys = _pair_keys(*rewards)
+    rewards, keys = _rewards(deterministic, random)
     title = "Deterministic against random rollout"
     figure, axes = panels.new(title, keys, [1.1, 1.5, 0.7, 0.7], width)
     across = panels.bar_edges(deterministic)
@@ -210,13 +202,17 @@ def compare_rollouts(
     return figure
 
 
-def _pair_keys(deterministic: Floats, random: Floats) -> list[panels.Key]:
-    """What the trained and the random policy are called, with the sums of their log returns."""
-    policies = (("deterministic", style.BLUE, deterministic), ("random", style.GREY, random))
-    return [
-        panels.Key(f"{name}: sum {rewards.sum():+.3g}".replace("-", "−"), colour)
-        for name, colour, rewards in policies
+def _rewards(
+    deterministic: "pl.DataFrame", random: "pl.DataFrame"
+) -> tuple[list[Floats], list[panels.Key]]:
+    """The log returns of the trained and the random policy, and what they are called, with their sums."""
+    rewards = [rollout["log_return"].to_numpy() for rollout in (deterministic, random)]
+    names = ("deterministic", style.BLUE), ("random", style.GREY)
+    keys = [
+        panels.Key(f"{name}: sum {earned.sum():+.3g}".replace("-", "−"), colour)
+        for (name, colour), earned in zip(names, rewards, strict=True)
     ]
+    return rewards, keys
 
 
 def _draw_trials(panel: Any, across: Floats, lines: Mapping[int, Floats], bold: int) -> None:
@@ -224,11 +220,9 @@ def _draw_trials(panel: Any, across: Floats, lines: Mapping[int, Floats], bold: 
     if len(lines) > MOST_LINES:
         _draw_spread(panel, across, [*lines.values()])
     else:
-        for trial, line in lines.items():
-            if trial != bold:
-                panels.draw_line(
-                    panel, across, line, panels.Key("", style.BLUE, thick=0.7), alpha=0.55
-                )
+        thin = panels.Key("", style.BLUE, thick=0.7)
+        for line in (line for trial, line in lines.items() if trial != bold):
+            panels.draw_line(panel, across, line, thin, alpha=0.55)
     panels.draw_line(panel, across, lines[bold], panels.Key("", style.BLUE, thick=2.0))
 
 
@@ -239,7 +233,7 @@ def _draw_spread(panel: Any, across: Floats, lines: Sequence[Floats]) -> None:
     values = values[:, np.isfinite(values).any(axis=0)]
     across = across[longest - values.shape[1] : longest]
     shown = np.unique(np.linspace(0, values.shape[1] - 1, MOST_SHADED).astype(int))
-    low, first, third, high = np.nanpercentile(values[:, shown], (5, 25, 75, 95), axis=0)
+    low, first, third, high = np.nanpercentile(values[:, shown], SPREAD, axis=0)
     for ends, alpha in (((low, high), 0.13), ((first, third), 0.22)):
         panel.fill_between(across[shown], *ends, color=style.BLUE, alpha=alpha, linewidth=0)
 

@@ -3,38 +3,29 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pydantic import with_config
-
-from proxima.run.results import STRICT, Aggregate, Number, by_name
+from proxima.run.results import Aggregate, Number, Result
 
 Metrics = Mapping[str, Number]
 
 
-@with_config(STRICT)
 @dataclass(frozen=True, kw_only=True)
-class SplitResult:
+class SplitResult(Result):
     """A trial's greedy run over one split."""
 
     agent: Metrics
     score: Metrics  # by oracle: 0 is chance, 1 the oracle; null where it earned nothing
     too_good: tuple[str, ...]
 
-    __getitem__ = by_name
 
-
-@with_config(STRICT)
 @dataclass(frozen=True, kw_only=True)
-class TradingTrial:
+class TradingTrial(Result):
     """What a trial made of the prices."""
 
     splits: Mapping[str, SplitResult]
 
-    __getitem__ = by_name
 
-
-@with_config(STRICT)
 @dataclass(frozen=True, kw_only=True)
-class Chance:
+class Chance(Result):
     """The log return of uniformly random targets."""
 
     mean: float
@@ -42,12 +33,9 @@ class Chance:
     high: float
     runs: int
 
-    __getitem__ = by_name
 
-
-@with_config(STRICT)
 @dataclass(frozen=True, kw_only=True)
-class SplitReferences:
+class SplitReferences(Result):
     """What others made of a split; null where there is no such rule for these prices."""
 
     buy_and_hold: Metrics | None
@@ -56,22 +44,16 @@ class SplitReferences:
     model: Metrics | None
     random: Mapping[str, Chance]  # its log_return
 
-    __getitem__ = by_name
 
-
-@with_config(STRICT)
 @dataclass(frozen=True, kw_only=True)
-class References:
+class References(Result):
     """What others made of the same prices."""
 
     splits: Mapping[str, SplitReferences]
 
-    __getitem__ = by_name
 
-
-@with_config(STRICT)
 @dataclass(frozen=True, kw_only=True)
-class TradingSummary:
+class TradingSummary(Result):
     """All trials on all splits."""
 
     references: References
@@ -80,5 +62,3 @@ class TradingSummary:
     chosen_trial: int  # the one that one would choose without having seen the test split
     deflated_sharpe: Number
     alarms: tuple[str, ...]  # sentences about trials that are too good to be true
-
-    __getitem__ = by_name

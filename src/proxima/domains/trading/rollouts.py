@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from proxima.domains.trading.accounting import Floats
 from proxima.report.page import RunData
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ REFERENCES = {
     "foresight": "perfect foresight",
 }
 COLUMNS = ["time", "fill_price", "target", "weight", "log_return"]
-Floats = NDArray[np.float64]
-
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 FEWEST_CELLS = 3  # of a calendar: less says no more than the total does
 # Calendars: what a cell is, numpy's units of a cell and of a row, names of the columns.

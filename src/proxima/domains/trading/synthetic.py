@@ -8,7 +8,7 @@ close, whose extremes are the high and the low. Volume is log-normal and says no
 
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,12 +18,13 @@ from annotated_types import Interval
 from numpy.typing import NDArray
 
 from proxima.core.errors import ProximaError
-from proxima.domains.trading.config import did_you_mean
+from proxima.domains.environments import suggestion
 from proxima.domains.trading.patterns import PATTERNS, Param
 
 GENERATOR_VERSION = 1  # goes up when the same settings would give other prices
 
 ROWS, SEED = Param(0, "Bars.", Interval(ge=2)), Param(0, "Of the prices.", Interval(ge=0))
+LIMITS = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
 START = datetime(2000, 1, 1, tzinfo=UTC)
 DAY, MINUTE = 86_400, 60
 DAILY_ROWS = 2_900_000  # as many daily bars end before the year 9999, the last that dates can have
@@ -68,12 +69,13 @@ def generate(
 def pattern_params(pattern: str, params: Mapping[str, Any]) -> dict[str, float | int | str]:
     """All settings of a pattern: what is given, else its default."""
     if pattern not in PATTERNS:
-        hint = did_you_mean(pattern, PATTERNS, "`proxima generate-data --list` names all")
+        every = f"`proxima generate-data --list` names all: {', '.join(PATTERNS)}"
+        hint = suggestion(pattern.lower(), PATTERNS, 1, 0.6, every)
         raise ProximaError(f"data.pattern: no pattern {pattern!r}; {hint}")
     known = PATTERNS[pattern].params
     for name in params:
         if name not in known:
-            hint = did_you_mean(name, known, "it has")
+            hint = suggestion(name.lower(), known, 1, 0.6)
             raise ProximaError(f"data.params.{name}: {pattern} has no such setting; {hint}")
     resolved = {
         name: _checked(f"data.params.{name}", params.get(name, param.default), param)
@@ -93,20 +95,11 @@ def _checked(where: str, value: Any, param: Param) -> float | int | str:
         raise ProximaError(f"{where}: expected a number, got {value!r}")
     if isinstance(param.default, int) and value != int(value):
         raise ProximaError(f"{where}: expected a whole number, got {value!r}")
-    _refuse_outside(where, value, param.limits)
-    return int(value) if isinstance(param.default, int) else float(value)
-
-
-def _refuse_outside(where: str, value: float, limits: Interval) -> None:
-    checks: list[tuple[Any, str, Callable[[Any, Any], bool]]] = [
-        (limits.gt, "more than", operator.gt),
-        (limits.ge, "at least", operator.ge),
-        (limits.lt, "less than", operator.lt),
-        (limits.le, "at most", operator.le),
-    ]
-    for limit, words, keeps in checks:
-        if limit is not None and not keeps(value, limit):
+    for name, words in LIMITS.items():
+        limit = getattr(param.limits, name)
+        if limit is not None and not getattr(operator, name)(value, limit):
             raise ProximaError(f"{where}: {value:g} is not allowed: must be {words} {limit:g}")
+    return int(value) if isinstance(param.default, int) else float(value)
 
 
 def _refuse_impossible_together(pattern: str, params: Mapping[str, Any]) -> None:
