@@ -22,15 +22,15 @@ from proxima.algorithms.ddpg import (
 )
 from proxima.core.errors import ProximaError
 from proxima.core.network import NetworkSpec
-from proxima.core.seeds import first_keys
+from proxima.core.seeds import first_keys, split_streams
 from proxima.core.spaces import Discrete, box
 from proxima.core.trees import pack_rows
 from proxima.core.types import TrainState, View
 from proxima.nets.actor_critic import MLPConfig
 from proxima.nets.network import CustomConfig, network_of
 from proxima.train import checkpoint
-from proxima.train.compiled.chunk import run_updates, split_streams
 from proxima.train.compiled.collect import Collector
+from proxima.train.compiled.program import run_updates
 
 ENVS = 4
 NETWORK = MLPConfig(hidden=(16, 16), activation="relu")

@@ -17,7 +17,7 @@ from proxima.build import domain_of
 from proxima.core import mpo
 from proxima.core.errors import ProximaError
 from proxima.core.replay import pack_sequences
-from proxima.core.seeds import first_keys
+from proxima.core.seeds import first_keys, split_streams
 from proxima.core.spaces import ACTION_MASK, Discrete, MultiDiscrete, Space, box, fields, mask_space
 from proxima.core.trees import fingerprint
 from proxima.core.types import Step, TrainState, View
@@ -25,8 +25,8 @@ from proxima.domains import reinforcement
 from proxima.domains.control.domain import build
 from proxima.nets.actor_critic import MLPConfig
 from proxima.scenario import load
-from proxima.train.compiled.chunk import run_updates, split_streams
 from proxima.train.compiled.collect import Collector
+from proxima.train.compiled.program import run_updates
 
 ENVS = 4
 NETWORK = MLPConfig(hidden=(16, 16))

@@ -7,9 +7,9 @@ import numpy as np
 from proxima.core.types import TrainState
 from proxima.train import checkpoint
 from proxima.train.checkpoint import CheckpointConfig
-from proxima.train.compiled.chunk import Layout
 from proxima.train.config import EvaluationConfig, TrainingConfig
 from proxima.train.convergence import Convergence, ConvergenceConfig, observe
+from proxima.train.devices import Layout
 from proxima.train.program import Evaluation, Program
 from proxima.train.stage import Row, Schedule, Score, Stage
 
@@ -60,7 +60,7 @@ def reinforcement_stage(
         schedule=schedule_of(settings, program.steps_per_update),
         init=lambda: program.init(seeds),
         split=checkpoint.split_trials,
-        join=lambda lanes: program.place(checkpoint.stack_trials(lanes)),
+        join=lambda lanes: program.lay_out(checkpoint.stack_trials(lanes)),
         prepare=lambda states: program.prepare(states, evaluation.eval_episodes),
         advance=advance,
         evaluate=evaluate,

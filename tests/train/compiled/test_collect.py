@@ -10,7 +10,7 @@ from problems import problem_of
 from proxima.core.types import Transition
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.control.gymnax import make
-from proxima.train.compiled.collect import finished_episodes
+from proxima.train.compiled.episodes import finished_episodes
 
 
 def random_rollout(seed, steps=40, envs=5):
@@ -57,8 +57,7 @@ def test_finished_episodes_are_a_slow_loops(seed):
 
 def test_next_obs_is_the_observation_before_the_reset():
     from proxima.algorithms.ppo import PPOConfig, ppo
-    from proxima.core.seeds import first_keys
-    from proxima.train.compiled.chunk import split_streams
+    from proxima.core.seeds import first_keys, split_streams
     from proxima.train.compiled.collect import Collector
 
     env = make(EnvConfig(name="CartPole-v1", max_steps_per_episode=12))

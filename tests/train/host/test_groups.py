@@ -12,7 +12,7 @@ from proxima.core.types import Transition
 from proxima.domains.control import gymnasium as adapter
 from proxima.domains.control.config import EnvConfig
 from proxima.train.checkpoint import split_trials, stack_trials
-from proxima.train.compiled.collect import finished_episodes
+from proxima.train.compiled.episodes import finished_episodes
 from proxima.train.host import program as host
 
 MASKED = EnvConfig(name="TestMasked-v0")

@@ -12,7 +12,7 @@ from jax import Array
 
 from proxima.core.trees import merge_leading
 from proxima.core.types import Agent, PyTree, View
-from proxima.train.compiled.chunk import over_trials
+from proxima.train.devices import over_trials
 
 Act = Callable[[PyTree, PyTree], PyTree]  # a pool's observations, noise → what was chosen
 

@@ -21,7 +21,7 @@ from proxima.core.errors import ProximaError
 from proxima.core.seeds import EVALUATION, evaluation_keys, host_seed
 from proxima.core.spaces import ObservationSpace, Space, action_mask, zeros
 from proxima.core.types import Agent, HostEnv, PyTree
-from proxima.train.compiled.program import random_action
+from proxima.train.compiled.episodes import random_action
 from proxima.train.host.act import Act, exploiter, explorer
 from proxima.train.program import Evaluation, Policy, Recording
 

@@ -19,11 +19,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from proxima.core.seeds import FIRST_RESET, first_keys, host_seed
+from proxima.core.seeds import FIRST_RESET, first_keys, host_seed, split_streams
 from proxima.core.trees import select
 from proxima.core.types import Agent, HostEnv, PyTree, Streams, TrainState, Transition
-from proxima.train.compiled.chunk import all_finite, copied, over_trials, split_streams
-from proxima.train.compiled.collect import finished_episodes
+from proxima.train.compiled.episodes import finished_episodes
+from proxima.train.compiled.program import all_finite
+from proxima.train.devices import copied, over_trials
 from proxima.train.host.act import explorer
 from proxima.train.host.collect import HostCollector
 from proxima.train.host.evaluate import Evaluator, MakePool
@@ -73,7 +74,7 @@ def host_program(
 
     return Program(
         init=init,
-        place=jax.device_put,
+        lay_out=jax.device_put,
         prepare=prepare,
         chunk=training.run,
         evaluate=evaluator.evaluate,
