@@ -596,6 +596,11 @@ def test_numbers_are_leaves_so_that_changing_one_compiles_nothing():
     assert not same(*results)
 
 
+def test_gradients_that_are_never_cut_take_the_same_program():
+    agents = [make(continuous(BOTH), replace(TD3, max_grad_norm=norm))[0] for norm in (None, 0.1)]
+    assert jax.tree.structure(agents[0]) == jax.tree.structure(agents[1])
+
+
 def test_a_state_saved_with_its_buffer_goes_on_as_if_it_had_not_been(tmp_path: Path):
     config = replace(TD3, exploration="ou", normalize_observations=True, buffer_size=90)
     agent, collector = make(continuous(BOTH), config)

@@ -265,7 +265,7 @@ def test_reward_scaling_uses_the_deviation_of_discounted_returns():
 def test_numbers_are_leaves_so_that_changing_one_compiles_nothing():
     changed = replace(
         CONFIG, learning_rate=1e-4, gamma=0.5, gae_lambda=0.3, clip_epsilon=0.1, entropy_coef=0.5,
-        value_coef=0.1, max_grad_norm=9.0,
+        value_coef=0.1, max_grad_norm=9.0, final_learning_rate=0.0,
     )  # fmt: skip
     compiled = jax.jit(run_updates)
     results, programs = [], []

@@ -417,6 +417,11 @@ def test_changing_a_number_compiles_nothing():
     assert run._cache_size() == programs
 
 
+def test_gradients_that_are_never_cut_take_the_same_program():
+    agents = [make(BOTH, replace(CONFIG, max_grad_norm=norm))[0] for norm in (None, 0.1)]
+    assert jax.tree.structure(agents[0]) == jax.tree.structure(agents[1])
+
+
 def test_memory_is_constant_over_ten_thousand_searches():
     agent, collector = make(BOTH)
     state = start(agent, collector)

@@ -341,7 +341,7 @@ def ddpg(config: DDPGConfig, problem: Problem) -> DDPG:
     """The agent for the settings, or an error in words where actions or nets are not for it."""
     return DDPG(
         hyper=make_hyper(Hyper, config),
-        config=without_numbers(config, Hyper),
+        config=without_numbers(config, Hyper, "max_grad_norm"),
         problem=problem.without_env(),
         action_space=check_actions(problem.action_space, problem.env_name),
         network=check_network(problem.network),

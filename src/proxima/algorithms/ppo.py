@@ -261,9 +261,8 @@ class PPO(eqx.Module):
             batch: Batch = unpack(shuffled)
             if config.normalize_advantages == "minibatch":
                 batch = batch._replace(advantage=standardize(batch.advantage, batch.weight, axis))
-            total = sum_over(
-                axis, jnp.sum(batch.weight, axis=-1)
-            )  # of a minibatch, over all devices
+            # Of a minibatch, over all devices.
+            total = sum_over(axis, jnp.sum(batch.weight, axis=-1))
             batch = batch._replace(weight=batch.weight / total[:, None])
             return jax.lax.scan(step, carry, pack_rows(batch, 2)[0])
 
@@ -312,7 +311,8 @@ def ppo(config: PPOConfig, problem: Problem) -> PPO:
     )
     # On host environments the policies that act have no critic.
     value_when_acting = problem.env is not None and problem.network.shares_torso
-    return PPO(hyper, without_numbers(config, Hyper), problem.without_env(), value_when_acting)
+    static = without_numbers(config, Hyper, "final_learning_rate")
+    return PPO(hyper, static, problem.without_env(), value_when_acting)
 
 
 def make_batch(learner: Learner, rollout: Transition, reward: Array) -> Batch:

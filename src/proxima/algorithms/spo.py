@@ -399,7 +399,7 @@ def spo(config: SPOConfig, problem: Problem) -> SPO:
             by_ess=config.resampling == "ess",
             mix_noise=config.dirichlet_fraction > 0,
         ),
-        config=without_numbers(config, Hyper),
+        config=without_numbers(config, Hyper, "max_grad_norm"),
         network=problem.network,
         # An env that foresees may be searched to learn from what is to come, but not to play by it.
         search_in_evaluation=config.search_in_evaluation and not problem.foresees,

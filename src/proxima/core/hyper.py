@@ -25,18 +25,20 @@ def make_hyper(kind: type[Hyper], config: Any, **derived: Array) -> Hyper:
     return kind(**numbers, **derived)
 
 
-def without_numbers(config: Config, kind: type[tuple[Any, ...]]) -> Config:
+def without_numbers(config: Config, kind: type[tuple[Any, ...]], *null_numbers: str) -> Config:
     """The config as a static part of programs: configs that differ in numbers alone become equal.
 
     In the place of floats, and of integers that `kind` holds, stands a text: a program that takes one from
-    here instead of from the learner fails. Null stays null, which may switch a part of the program off.
+    here instead of from the learner fails. Null stays null, which may switch a part of the program off,
+    but in the settings `null_numbers`, where it only stands for another number.
     """
     numbers = [
         name
         for name, value in vars(config).items()
         if isinstance(value, float) or (value is not None and name in kind._fields)  # type: ignore[attr-defined]
     ]
-    return replace(config, **dict.fromkeys(numbers, "a leaf of the learner"))  # type: ignore[type-var]
+    texts = dict.fromkeys([*numbers, *null_numbers], "a leaf of the learner")
+    return replace(config, **texts)  # type: ignore[type-var]
 
 
 def _scalar(value: Any, hint: Any, metadata: Any) -> Array:
