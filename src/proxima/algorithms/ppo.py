@@ -27,7 +27,7 @@ from proxima.core import losses
 from proxima.core.adam import adam_step
 from proxima.core.algorithm import Algorithm, Panel, Problem
 from proxima.core.branch import when
-from proxima.core.faults import Fault, KeyPath
+from proxima.core.faults import Fault
 from proxima.core.hyper import make_hyper, without_numbers
 from proxima.core.network import PolicyAndValue
 from proxima.core.normalize import Moments, add_samples, first_moments, normalized
@@ -222,9 +222,8 @@ class PPO(eqx.Module):
             return rollout.reward, learner
         ended = rollout.terminated | rollout.truncated
         reward = jnp.where(rollout.mask, rollout.reward, 0.0)
-        running, sums = discounted_sums(
-            learner.running_return.value, reward, ended, learner.hyper.gamma
-        )
+        start, gamma = learner.running_return.value, learner.hyper.gamma
+        running, sums = discounted_sums(start, reward, ended, gamma)
         moments = add_samples(learner.return_moments, sums, rollout.mask, self.problem.axis)
         learner = learner._replace(return_moments=moments, running_return=PerEnv(running))
         return reward / jnp.sqrt(moments.variance + 1e-8), learner
@@ -236,10 +235,9 @@ class PPO(eqx.Module):
         config, axis, hyper = self.config, self.problem.axis, learner.hyper
         rows, unpack = pack_rows(merge_leading(batch), 1)
         flat, unravel = ravel_pytree(learner.net)
-        progress = learner.updates / hyper.total_updates
-        rate = hyper.learning_rate + jnp.minimum(progress, 1.0) * (
-            hyper.final_learning_rate - hyper.learning_rate
-        )
+        progress = jnp.minimum(learner.updates / hyper.total_updates, 1.0)
+        change = hyper.final_learning_rate - hyper.learning_rate
+        rate = hyper.learning_rate + progress * change
 
         def step(carry, minibatch: Array):
             before, stopped = carry
@@ -284,15 +282,14 @@ class PPO(eqx.Module):
             errors = losses.clipped_value_error(
                 value, batch.old_value, batch.target, hyper.value_clip_epsilon
             )
-        ratio = jnp.exp(log_prob - batch.old_log_prob)
+        old, clip = batch.old_log_prob, hyper.clip_epsilon
+        ratio = jnp.exp(log_prob - old)
         per_element = (
-            losses.clip_surrogate(
-                log_prob, batch.old_log_prob, batch.advantage, hyper.clip_epsilon
-            ),
+            losses.clip_surrogate(log_prob, old, batch.advantage, clip),
             errors,
             distribution.entropy(),
-            losses.approximate_kl(log_prob, batch.old_log_prob),
-            (jnp.abs(ratio - 1.0) > hyper.clip_epsilon).astype(jnp.float32),
+            losses.approximate_kl(log_prob, old),
+            (jnp.abs(ratio - 1.0) > clip).astype(jnp.float32),
         )
         means = jnp.stack(per_element) @ batch.weight  # one product instead of five masked means
         loss = means[0] + hyper.value_coef * means[1] - hyper.entropy_coef * means[2]
@@ -358,22 +355,18 @@ def values(learner: Learner, rollout: Transition, obs: PyTree) -> tuple[Array, A
 def checks(scenario: Any) -> Iterator[Fault]:
     """Batches that cannot be divided as the settings say, and minibatches too small to normalise over."""
     config: PPOConfig = scenario.algorithm
-    size = config.batch_size
-    parts: dict[KeyPath, int] = {
-        ("env", "num_envs"): scenario.env.num_envs,
-        ("algorithm", "minibatch_size"): config.minibatch_size,
-    }
-    step = math.lcm(*parts.values())
+    size, envs, samples = config.batch_size, scenario.env.num_envs, config.minibatch_size
+    step = math.lcm(envs, samples)
     below = size // step * step
     nearest = " or ".join(str(value) for value in (below, below + step) if value)
-    for path, part in parts.items():
+    parts = (("env", "num_envs", envs), ("algorithm", "minibatch_size", samples))
+    for section, name, part in parts:
         if size % part:
-            name = ".".join(map(str, path))
             yield Fault(
-                (("algorithm", "batch_size"), path),
-                f"{size} is not a multiple of {name} ({part}); nearest that work: {nearest}",
+                (("algorithm", "batch_size"), (section, name)),
+                f"{size} is not a multiple of {section}.{name} ({part}); nearest that work: {nearest}",
             )
-    if config.minibatch_size == 1 and config.normalize_advantages == "minibatch":
+    if samples == 1 and config.normalize_advantages == "minibatch":
         yield Fault(
             (("algorithm", "minibatch_size"), ("algorithm", "normalize_advantages")),
             "1 leaves nothing to normalize advantages over; take at least 2, or set "
