@@ -34,7 +34,7 @@ from proxima.core.faults import Fault
 from proxima.core.hyper import make_hyper, without_numbers
 from proxima.core.losses import absolute_error, smooth_error, td_target, value_error
 from proxima.core.network import NetworkSpec
-from proxima.core.normalize import Moments, add_samples, first_moments, normalized
+from proxima.core.normalize import Moments, add_samples, first_moments, normalize
 from proxima.core.replay import Replay, add, empty, sample
 from proxima.core.spaces import Box, Space, flat_size, zeros
 from proxima.core.trees import merge_leading, pack_rows, select
@@ -232,7 +232,7 @@ class DDPG(eqx.Module):
     ) -> tuple[Array, Array | None]:
         """The actor's actions with noise, random ones in the warm-up; and the points of the noise path."""
         policy = self.policy(learner)
-        units = policy.net(normalized(policy.obs_moments, view.obs))
+        units = policy.net(normalize(policy.obs_moments, view.obs))
         noisy = jnp.clip(units + policy.exploration_noise * noise.amount, -1.0, 1.0)
         action = from_units(self.action_space, select(noise.warmup, noise.amount, noisy))
         if self.config.exploration != "ou":
@@ -242,7 +242,7 @@ class DDPG(eqx.Module):
     def exploit(self, learner: Learner | Policy, view: View) -> Array:
         """The actor's actions."""
         policy = self.policy(learner)
-        return from_units(self.action_space, policy.net(normalized(policy.obs_moments, view.obs)))
+        return from_units(self.action_space, policy.net(normalize(policy.obs_moments, view.obs)))
 
     def policy(self, learner: Learner | Policy) -> Policy:
         """The learner's policy, which `explore` and `exploit` take in its place."""
@@ -393,8 +393,8 @@ def samples_of(rollout: Transition) -> Sample:
 def scaled(batch: Sample, hyper: Hyper, moments: Moments | None) -> Sample:
     """Samples with normalised observations and scaled rewards; the buffer holds raw ones."""
     return batch._replace(
-        obs=normalized(moments, batch.obs),
-        next_obs=normalized(moments, batch.next_obs),
+        obs=normalize(moments, batch.obs),
+        next_obs=normalize(moments, batch.next_obs),
         reward=hyper.reward_scale * batch.reward,
     )
 

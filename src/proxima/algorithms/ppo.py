@@ -30,7 +30,7 @@ from proxima.core.branch import when
 from proxima.core.faults import Fault
 from proxima.core.hyper import make_hyper, without_numbers
 from proxima.core.network import PolicyAndValue
-from proxima.core.normalize import Moments, add_samples, first_moments, normalized
+from proxima.core.normalize import Moments, add_samples, first_moments, normalize
 from proxima.core.parallel import mean_over, standardize, sum_over
 from proxima.core.shuffle import permutations
 from proxima.core.spaces import Box, flat_size, zeros
@@ -179,7 +179,7 @@ class PPO(eqx.Module):
 
     def explore(self, learner: Learner, view: View, noise: Array) -> tuple[Array, Aux]:
         """Sampled actions, and their log-probabilities and perhaps values."""
-        obs, value = normalized(learner.obs_moments, view.obs), None
+        obs, value = normalize(learner.obs_moments, view.obs), None
         if self.value_when_acting:
             distribution, value = learner.net(obs)
         else:
@@ -189,7 +189,7 @@ class PPO(eqx.Module):
 
     def exploit(self, learner: Learner | Policy, view: View) -> Array:
         """The most probable actions."""
-        return learner.net.policy(normalized(learner.obs_moments, view.obs)).mode()
+        return learner.net.policy(normalize(learner.obs_moments, view.obs)).mode()
 
     def policy(self, learner: Learner) -> Policy:
         """The learner's policy, which `exploit` takes in its place."""
@@ -313,7 +313,7 @@ def ppo(config: PPOConfig, problem: Problem) -> PPO:
 
 def make_batch(learner: Learner, rollout: Transition, reward: Array) -> Batch:
     """The rollout with values, advantages and value targets, (T, B, ...)."""
-    obs = normalized(learner.obs_moments, rollout.obs)
+    obs = normalize(learner.obs_moments, rollout.obs)
     value, next_value = values(learner, rollout, obs)
     endings, hyper = (rollout.terminated, rollout.truncated), learner.hyper
     advantage = losses.gae(reward, value, next_value, *endings, hyper.gamma, hyper.gae_lambda)
@@ -336,15 +336,15 @@ def values(learner: Learner, rollout: Transition, obs: PyTree) -> tuple[Array, A
     within it, because the next row then begins another episode. After a termination it is never used.
     """
     if rollout.aux.value is None:
-        next_obs = normalized(learner.obs_moments, rollout.next_obs)
+        next_obs = normalize(learner.obs_moments, rollout.next_obs)
         return learner.net.value(obs), learner.net.value(next_obs)
 
     def evaluate_all(_: Array, inputs: tuple[Learner, PyTree]) -> Array:
         learner, next_obs = inputs
-        return learner.net.value(normalized(learner.obs_moments, next_obs))
+        return learner.net.value(normalize(learner.obs_moments, next_obs))
 
     last_obs = jax.tree.map(lambda leaf: leaf[-1], rollout.next_obs)
-    last_value = learner.net.value(normalized(learner.obs_moments, last_obs))
+    last_value = learner.net.value(normalize(learner.obs_moments, last_obs))
     shifted = jnp.concatenate([rollout.aux.value[1:], last_value[None]])
     any_truncated = jnp.any(rollout.truncated[:-1])
     next_value = when(any_truncated, evaluate_all, shifted, (learner, rollout.next_obs))

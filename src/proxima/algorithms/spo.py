@@ -39,7 +39,7 @@ from proxima.core.faults import Fault
 from proxima.core.hyper import make_hyper, without_numbers
 from proxima.core.losses import gae, value_error
 from proxima.core.network import NetworkSpec, PolicyAndValue
-from proxima.core.normalize import Moments, add_samples, first_moments, normalized
+from proxima.core.normalize import Moments, add_samples, first_moments, normalize
 from proxima.core.replay import Replay, add, empty, pack_sequences, sample
 from proxima.core.spaces import Box, zeros
 from proxima.core.trees import fingerprint
@@ -254,7 +254,7 @@ class SPO(eqx.Module):
         """A root action drawn by its weight, and the search's result; without search, one of the policy."""
         policy = self.policy(learner)
         if noise.search is None:
-            prior = policy.net.policy(normalized(policy.obs_moments, view.obs))
+            prior = policy.net.policy(normalize(policy.obs_moments, view.obs))
             return self.search.draw(prior, noise.root[:, 0]), None
         result = self.search(policy, view, noise, noise.search)
         chosen = smc.pick(result.weight, noise.choice)
@@ -271,7 +271,7 @@ class SPO(eqx.Module):
         """
         policy = self.policy(learner)
         if view.env_state is None or not self.search_in_evaluation:
-            return policy.net.policy(normalized(policy.obs_moments, view.obs)).mode()
+            return policy.net.policy(normalize(policy.obs_moments, view.obs)).mode()
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0), fingerprint(view.obs))
         noise = jax.vmap(lambda key: self.noise(None, key, ()))(keys)
         assert noise.search is not None
@@ -418,9 +418,9 @@ def make_batch(
     steps: StoredStep, target: PolicyAndValue, hyper: Hyper, moments: Moments | None
 ) -> Batch:
     """Sequences (T, batch, ...) with the target net's policy and the value targets that follow from it."""
-    obs = normalized(moments, steps.obs)
+    obs = normalize(moments, steps.obs)
     old, value = target(obs)
-    next_value = target.value(normalized(moments, steps.next_obs))
+    next_value = target.value(normalize(moments, steps.next_obs))
     reward = hyper.reward_scale * steps.reward
     endings = (steps.terminated, steps.truncated)
     advantage = gae(reward, value, next_value, *endings, hyper.gamma, hyper.gae_lambda)

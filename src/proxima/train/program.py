@@ -10,6 +10,8 @@ import numpy as np
 
 from proxima.core.types import PyTree, TrainState
 
+RECORDED_STEPS = 2_000  # of an episode, at most
+
 Policy = Literal["greedy", "sampled", "random"]
 
 

@@ -12,9 +12,7 @@ from proxima.core.seeds import evaluation_keys
 from proxima.core.spaces import Box, Space, action_mask
 from proxima.core.types import Agent, Env, PyTree, Transition, View
 from proxima.train.devices import TRIAL, Layout, learner_specs, on_devices, over_trials
-from proxima.train.program import Evaluation, Policy, Recording
-
-RECORDED_STEPS = 2_000
+from proxima.train.program import RECORDED_STEPS, Evaluation, Policy, Recording
 
 Choose = Callable[[View], PyTree]  # a rule: a batch of views → actions
 Measured = tuple[Array, Array]  # returns and lengths of episodes
