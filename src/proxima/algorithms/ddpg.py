@@ -282,16 +282,13 @@ class DDPG(eqx.Module):
     ) -> tuple[Nets, Array]:
         """One step of the critics and, every policy_delay-th time, of the actor and both targets."""
         target = self._target(nets, hyper, batch, key)
-        (loss, (q, error)), gradient = jax.value_and_grad(self._critic_loss, has_aux=True)(
-            nets.critic.net, batch, target
-        )
+        differentiate = jax.value_and_grad(self._critic_loss, has_aux=True)
+        (loss, (q, error)), gradient = differentiate(nets.critic.net, batch, target)
         critic, critic_norm = stepped(nets.critic, gradient, hyper.critic_learning_rate, hyper)
         count = nets.gradient_steps + 1
         due = count % hyper.policy_delay == 0
-        before = (nets.actor, critic, jnp.zeros(2))
-        actor, critic, (actor_loss, actor_norm) = when(
-            due, self._delayed_step, before, (hyper, batch)
-        )
+        before, inputs = (nets.actor, critic, jnp.zeros(2)), (hyper, batch)
+        actor, critic, (actor_loss, actor_norm) = when(due, self._delayed_step, before, inputs)
         norm = jnp.sqrt(jnp.square(critic_norm) + jnp.square(actor_norm))
         # Averaged over all steps, the actor's losses are those of the steps that had one.
         actor_loss = actor_loss * hyper.policy_delay

@@ -240,9 +240,8 @@ class PPO(eqx.Module):
 
         def step(carry, minibatch: Array):
             before, stopped = carry
-            (_, means), gradient = jax.value_and_grad(self._loss, has_aux=True)(
-                unravel(before[0]), hyper, unpack(minibatch)
-            )
+            differentiate = jax.value_and_grad(self._loss, has_aux=True)
+            (_, means), gradient = differentiate(unravel(before[0]), hyper, unpack(minibatch))
             gradient, means = sum_over(axis, (ravel_pytree(gradient)[0], means))
             after, norm = adam_step(ADAM, before, gradient, rate, hyper.max_grad_norm)
             means = jnp.append(means, norm)
@@ -267,10 +266,9 @@ class PPO(eqx.Module):
         orders = permutations(key, config.epochs_per_update, len(rows))
         ((flat, optimizer), _), means = jax.lax.scan(epoch, carry, orders)
         metrics = dict(zip(METRICS, jnp.mean(means, axis=(0, 1)), strict=False))
-        learner = learner._replace(
-            net=unravel(flat), optimizer=optimizer, updates=learner.updates + 1
-        )
-        return learner, metrics | {"train/learning_rate": rate}
+        metrics["train/learning_rate"] = rate
+        updates = learner.updates + 1
+        return learner._replace(net=unravel(flat), optimizer=optimizer, updates=updates), metrics
 
     def _loss(self, net: PolicyAndValue, hyper: Hyper, batch: Batch) -> tuple[Array, Array]:
         """The loss, and a vector of the loss and its parts in the order of METRICS."""

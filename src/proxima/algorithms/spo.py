@@ -333,12 +333,10 @@ class SPO(eqx.Module):
         def loss_of(flat: Array, duals: Array) -> tuple[Array, Array]:
             return self._loss(unravel(flat), duals, hyper, batch)
 
-        (_, means), (gradient, dual_gradient) = jax.value_and_grad(
-            loss_of, argnums=(0, 1), has_aux=True
-        )(nets.net, nets.duals)
-        (net, optimizer), norm = adam_step(
-            ADAM, (nets.net, nets.optimizer), gradient, hyper.learning_rate, hyper.max_grad_norm
-        )
+        differentiate = jax.value_and_grad(loss_of, argnums=(0, 1), has_aux=True)
+        (_, means), (gradient, dual_gradient) = differentiate(nets.net, nets.duals)
+        before, rate = (nets.net, nets.optimizer), hyper.learning_rate
+        (net, optimizer), norm = adam_step(ADAM, before, gradient, rate, hyper.max_grad_norm)
         direction, dual_optimizer = ADAM.update(dual_gradient, nets.dual_optimizer)
         duals = nets.duals - hyper.dual_learning_rate * direction
         nets = Nets(

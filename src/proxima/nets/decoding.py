@@ -67,9 +67,8 @@ def cached_states(
     keys = jax.lax.dynamic_update_slice(cache.keys, new[0], start)
     values = jax.lax.dynamic_update_slice(cache.values, new[1], start)
     known = jax.lax.dynamic_update_slice(cache.mask, mask, (0, cache.length))
-    return transformer.normed(decoder.norm, h, decoder.config.norm_eps), Cache(
-        keys, values, known, cache.length + count
-    )
+    h = transformer.normed(decoder.norm, h, decoder.config.norm_eps)
+    return h, Cache(keys, values, known, cache.length + count)
 
 
 def empty_cache(decoder: Decoder, rows: int, context: int) -> Cache:

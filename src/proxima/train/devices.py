@@ -118,10 +118,8 @@ def learner_specs(learners: PyTree) -> PyTree:
 
 def lay_out(states: TrainState, layout: Layout) -> TrainState:
     """The states laid out on the devices as the chunk wants them."""
-    mesh = make_mesh(layout)
-    laid_out: TrainState = jax.device_put(
-        states, jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs(states))
-    )
+    shardings = jax.tree.map(partial(NamedSharding, make_mesh(layout)), specs(states))
+    laid_out: TrainState = jax.device_put(states, shardings)
     return laid_out
 
 

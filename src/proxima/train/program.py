@@ -1,4 +1,4 @@
-"""What the training loop drives: a program over all trials at once, compiled or on the host.
+"""Training, evaluation and recording in environments: functions over all trials at once.
 
 `compiled/program.py` and `host/program.py` make one; `reinforcement.py` makes it a stage of the loop.
 """

@@ -65,8 +65,5 @@ class Collector(eqx.Module):
 
         rows = (noise, step_keys, resets)
         (env_state, obs), rollout = jax.lax.scan(step, (actors.env_state, actors.obs), rows)
-        episode_return, episode_length, episodes = finished_episodes(
-            rollout, actors.episode_return, actors.episode_length
-        )
-        actors = Actors(env_state, obs, episode_return, episode_length)
+        actors, episodes = finished_episodes(rollout, actors._replace(env_state=env_state, obs=obs))
         return actors, rollout, sum_over(self.axis, episodes)

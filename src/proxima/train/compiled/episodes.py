@@ -133,13 +133,11 @@ def _record(agent: Agent, env: Env, learner: PyTree, key: Array, steps: int) -> 
     return jax.lax.scan(step, start, jax.random.split(step_key, steps))[1]
 
 
-def finished_episodes(
-    rollout: Transition, open_return: Array, open_length: Array
-) -> tuple[Array, Array, dict[str, Array]]:
-    """Sums over the episodes that end within the rollout, and what the open ones carry on, (B,).
+def finished_episodes(rollout: Transition, actors: PyTree) -> tuple[PyTree, dict[str, Array]]:
+    """The actors with what their open episodes carry on, and sums over those that the rollout ends.
 
     A step counts towards a finished episode when an ending lies at or after it; what the episode had
-    before this rollout comes in through `open_return` and `open_length`.
+    before this rollout is the actors' `episode_return` and `episode_length`, (B,).
     """
     real = rollout.mask.astype(jnp.float32)
     ended = (rollout.terminated | rollout.truncated) & rollout.mask
@@ -150,11 +148,11 @@ def finished_episodes(
         after = jnp.sum(amount * (1 - finishes), axis=0) + carried * (1 - finishes[0])
         return within, after
 
-    return_sum, open_return = divide(rollout.reward * real, open_return)
-    length_sum, open_length = divide(real, open_length)
+    return_sum, open_return = divide(rollout.reward * real, actors.episode_return)
+    length_sum, open_length = divide(real, actors.episode_length)
     episodes = {
         "episode/count": jnp.sum(ended, dtype=jnp.float32),
         "episode/return_sum": return_sum,
         "episode/length_sum": length_sum,
     }
-    return open_return, open_length, episodes
+    return actors._replace(episode_return=open_return, episode_length=open_length), episodes

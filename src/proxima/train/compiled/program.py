@@ -106,9 +106,8 @@ def chunk(
         agent: Agent, collector: Collector, states: TrainState, active: Array, updates: Array
     ) -> Updated:
         def some(states: TrainState) -> Updated:
-            after, sums = over_trials(
-                lambda state: run_updates(agent, collector, state, updates), states
-            )
+            run = partial(run_updates, agent, collector, updates=updates)
+            after, sums = over_trials(run, states)
             return select(active & all_finite(sums), after, states), sums
 
         shapes = jax.eval_shape(some, states)[1]

@@ -221,13 +221,8 @@ def _update(
         learner, actors, rollout, key = trial
         rollout, actors = _cut_at_losses(rollout, actors)
         learner, metrics = agent.update(learner, rollout, key)
-        open_return, open_length, episodes = finished_episodes(
-            rollout, actors.episode_return, actors.episode_length
-        )
-        actors = actors._replace(
-            steps=actors.steps + steps, episode_return=open_return, episode_length=open_length
-        )
-        return (learner, actors), metrics | episodes
+        actors, episodes = finished_episodes(rollout, actors)
+        return (learner, actors._replace(steps=actors.steps + steps)), metrics | episodes
 
     by_trial = jax.tree.map(
         lambda leaf: leaf.reshape(steps, len(active), -1, *leaf.shape[2:]).swapaxes(0, 1), rollout
