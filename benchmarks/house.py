@@ -45,11 +45,9 @@ PATH = (
     ("domains/reinforcement.py",),
     ("train/reinforcement.py", "train/program.py"),
     ("train/loop.py",),
-    ("train/compiled/program.py", "train/compiled.py"),
-    ("train/compiled/chunk.py", "train/chunk.py"),
+    ("train/compiled/program.py", "train/compiled/chunk.py", "train/chunk.py"),
     ("train/compiled/collect.py", "train/collect.py"),
     ("algorithms/ppo.py",),
-    ("core/returns.py",),
     ("core/losses.py",),
 )
 WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")

@@ -18,8 +18,9 @@ import protocol
 import proxima
 from proxima.build import domain_of
 from proxima.scenario import Scenario
+from proxima.train.books import fresh_progress
 from proxima.train.devices import prepare_host, use_compilation_cache
-from proxima.train.loop import Observer, fresh_progress, train
+from proxima.train.loop import Observer, train
 from proxima.train.stage import Score
 
 

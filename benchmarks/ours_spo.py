@@ -17,11 +17,10 @@ import time
 import jax
 
 import proxima
-from proxima.core.seeds import first_keys
+from proxima.core.seeds import first_keys, split_streams
 from proxima.domains import reinforcement
 from proxima.domains.control import gymnax
 from proxima.domains.packing import jumanji
-from proxima.train.compiled.chunk import split_streams
 from proxima.train.compiled.collect import Collector
 from proxima.train.devices import prepare_host, use_compilation_cache
 

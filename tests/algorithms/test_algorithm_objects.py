@@ -11,8 +11,8 @@ from problems import problem_of
 from proxima.algorithms import ddpg, ppo, spo
 from proxima.core.seeds import first_keys
 from proxima.core.types import TrainState
-from proxima.train.compiled.chunk import update_step
 from proxima.train.compiled.collect import Collector
+from proxima.train.compiled.program import update_step
 
 ENVS = 4
 SETTINGS = {

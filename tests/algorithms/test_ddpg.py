@@ -22,15 +22,15 @@ from proxima.algorithms.ddpg import (
 )
 from proxima.core.errors import ProximaError
 from proxima.core.network import NetworkSpec
-from proxima.core.seeds import first_keys
+from proxima.core.seeds import first_keys, split_streams
 from proxima.core.spaces import Discrete, box
 from proxima.core.trees import pack_rows
 from proxima.core.types import TrainState, View
 from proxima.nets.actor_critic import MLPConfig
 from proxima.nets.network import CustomConfig, network_of
 from proxima.train import checkpoint
-from proxima.train.compiled.chunk import run_updates, split_streams
 from proxima.train.compiled.collect import Collector
+from proxima.train.compiled.program import run_updates
 
 ENVS = 4
 NETWORK = MLPConfig(hidden=(16, 16), activation="relu")
@@ -594,6 +594,11 @@ def test_numbers_are_leaves_so_that_changing_one_compiles_nothing():
         programs.append(run._cache_size())
     assert programs[0] == programs[1]
     assert not same(*results)
+
+
+def test_gradients_that_are_never_cut_take_the_same_program():
+    agents = [make(continuous(BOTH), replace(TD3, max_grad_norm=norm))[0] for norm in (None, 0.1)]
+    assert jax.tree.structure(agents[0]) == jax.tree.structure(agents[1])
 
 
 def test_a_state_saved_with_its_buffer_goes_on_as_if_it_had_not_been(tmp_path: Path):

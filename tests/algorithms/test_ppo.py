@@ -11,11 +11,11 @@ from probes import ACTION, BOTH, CONSTANT, CONTINUOUS, DELAYED, FROM_OBS, TRUNCA
 from problems import problem_of
 
 from proxima.algorithms.ppo import Aux, PPOConfig, make_batch, ppo, values
-from proxima.core.seeds import first_keys
+from proxima.core.seeds import first_keys, split_streams
 from proxima.core.types import PerEnv, TrainState, View
 from proxima.nets.actor_critic import MLPConfig
-from proxima.train.compiled.chunk import run_updates, split_streams
 from proxima.train.compiled.collect import Collector
+from proxima.train.compiled.program import run_updates
 
 CONFIG = PPOConfig(
     learning_rate=5e-3, batch_size=128, minibatch_size=32, epochs_per_update=4, gamma=0.9
@@ -265,7 +265,7 @@ def test_reward_scaling_uses_the_deviation_of_discounted_returns():
 def test_numbers_are_leaves_so_that_changing_one_compiles_nothing():
     changed = replace(
         CONFIG, learning_rate=1e-4, gamma=0.5, gae_lambda=0.3, clip_epsilon=0.1, entropy_coef=0.5,
-        value_coef=0.1, max_grad_norm=9.0,
+        value_coef=0.1, max_grad_norm=9.0, final_learning_rate=0.0,
     )  # fmt: skip
     compiled = jax.jit(run_updates)
     results, programs = [], []

@@ -17,7 +17,7 @@ from proxima.build import domain_of
 from proxima.core import mpo
 from proxima.core.errors import ProximaError
 from proxima.core.replay import pack_sequences
-from proxima.core.seeds import first_keys
+from proxima.core.seeds import first_keys, split_streams
 from proxima.core.spaces import ACTION_MASK, Discrete, MultiDiscrete, Space, box, fields, mask_space
 from proxima.core.trees import fingerprint
 from proxima.core.types import Step, TrainState, View
@@ -25,8 +25,8 @@ from proxima.domains import reinforcement
 from proxima.domains.control.domain import build
 from proxima.nets.actor_critic import MLPConfig
 from proxima.scenario import load
-from proxima.train.compiled.chunk import run_updates, split_streams
 from proxima.train.compiled.collect import Collector
+from proxima.train.compiled.program import run_updates
 
 ENVS = 4
 NETWORK = MLPConfig(hidden=(16, 16))
@@ -415,6 +415,11 @@ def test_changing_a_number_compiles_nothing():
     learner = state.learner._replace(hyper=state.learner.hyper._replace(**changed))
     run(agent, collector, state._replace(learner=learner), 1)
     assert run._cache_size() == programs
+
+
+def test_gradients_that_are_never_cut_take_the_same_program():
+    agents = [make(BOTH, replace(CONFIG, max_grad_norm=norm))[0] for norm in (None, 0.1)]
+    assert jax.tree.structure(agents[0]) == jax.tree.structure(agents[1])
 
 
 def test_memory_is_constant_over_ten_thousand_searches():

@@ -22,8 +22,9 @@ from proxima.run.results import Registered
 from proxima.run.screen import live_display
 from proxima.scenario import load
 from proxima.terminal import PLAIN, Output, Progress, open_screen
-from proxima.train.loop import Book, Report
-from proxima.train.loop import Progress as Done
+from proxima.train.books import Book
+from proxima.train.books import Progress as Done
+from proxima.train.loop import Report
 from proxima.train.stage import Schedule
 
 TINY_RUN = ["experiment", "--scenario", "cartpole", *flags(*TINY, "training.max_steps=640")]

@@ -61,5 +61,6 @@ def test_configs_that_differ_in_numbers_alone_are_one_static_part():
     assert one == other and hash(one) == hash(other)
     assert one != without_numbers(Config(limit=0.5, size=32), Hyper), "sizes shape a program"
     assert without_numbers(Config(), Hyper).limit is None and one.limit is not None
+    assert one == without_numbers(Config(), Hyper, "limit"), "here null is a number like any other"
     with pytest.raises(TypeError):
         jnp.float32(1.0) * one.rate  # the number is the learner's

@@ -25,9 +25,10 @@ from proxima.domains.judging import policy_function
 from proxima.nets.actor_critic import Dense, MLPConfig, actor_critic, check_spaces
 from proxima.track.registry import export_program, load_exported, write_policy
 from proxima.train import checkpoint
-from proxima.train.compiled.chunk import Layout
 from proxima.train.compiled.collect import Collector
-from proxima.train.compiled.program import compiled_program, play, random_action
+from proxima.train.compiled.episodes import play, random_action
+from proxima.train.compiled.program import compiled_program
+from proxima.train.devices import Layout
 
 ENVS = 8
 CONFIG = PPOConfig(
@@ -80,7 +81,7 @@ def test_a_stop_and_resume_with_named_observations_is_exact(tmp_path):
     on, _ = program.chunk(states, active, 3)
     fresh = checkpoint.split_trials(program.init([0, 1]))
     loaded = [checkpoint.load(path, each)[0] for path, each in zip(paths, fresh, strict=True)]
-    resumed, _ = program.chunk(program.place(checkpoint.stack_trials(loaded)), active, 3)
+    resumed, _ = program.chunk(program.lay_out(checkpoint.stack_trials(loaded)), active, 3)
     for one, other in zip(
         checkpoint.split_trials(on), checkpoint.split_trials(resumed), strict=True
     ):

@@ -20,8 +20,8 @@ from proxima.core.spaces import Box, Discrete, box, fields
 from proxima.core.types import TrainState, View
 from proxima.nets.actor_critic import NETWORK, MLPConfig
 from proxima.nets.network import CustomConfig, check_network, network_at, network_of
-from proxima.train.compiled.chunk import run_updates
 from proxima.train.compiled.collect import Collector
+from proxima.train.compiled.program import run_updates
 
 ENVS = 8
 CONFIG = PPOConfig(

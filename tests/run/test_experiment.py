@@ -30,8 +30,8 @@ from proxima.run.results import Summary, to_json
 from proxima.scenario import from_mapping, load, parse
 from proxima.track.registry import load_exported
 from proxima.train import checkpoint
-from proxima.train.compiled.chunk import chunk
-from proxima.train.compiled.program import _evaluate
+from proxima.train.compiled.episodes import _evaluate
+from proxima.train.compiled.program import chunk
 
 RESULT_KEYS = {
     *("scenario", "algorithm", "seed", "trial", "environment_steps", "updates", "episodes"),

@@ -29,8 +29,8 @@ from proxima.run.results import (
     described,
 )
 from proxima.train import checkpoint
+from proxima.train.books import Book
 from proxima.train.convergence import Convergence
-from proxima.train.loop import Book
 
 EPISODES = described([1.0, 2.5], [3, 4])
 

@@ -15,8 +15,9 @@ from proxima.domains import reinforcement
 from proxima.domains.control.domain import build
 from proxima.run.files import read_rows
 from proxima.scenario import load
+from proxima.train.books import fresh_progress
 from proxima.train.compiled import profile
-from proxima.train.loop import Observer, fresh_progress, train
+from proxima.train.loop import Observer, train
 from proxima.train.reinforcement import reinforcement_stage
 
 PARTS = {"build", "compile", "train", "evaluate", "save", "finish", "tracking"}

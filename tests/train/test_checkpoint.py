@@ -22,8 +22,8 @@ from proxima.core.types import Streams, TrainState
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.control.gymnax import make
 from proxima.train import atomic, checkpoint
-from proxima.train.compiled.chunk import update_step
 from proxima.train.compiled.collect import Collector
+from proxima.train.compiled.program import update_step
 
 TRIALS, ENVS = 2, 4
 # Bits count here, not speed: little optimisation makes compiling three times as fast.

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proxima.train.books import Book, Progress, fresh_progress
 from proxima.train.convergence import Convergence
-from proxima.train.loop import Book, Observer, Progress, fresh_progress, train
+from proxima.train.loop import Observer, train
 from proxima.train.stage import Schedule, Score, Stage
 
 STEPS = 2  # of an update

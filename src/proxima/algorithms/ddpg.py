@@ -32,11 +32,10 @@ from proxima.core.branch import steps_when, when
 from proxima.core.errors import ProximaError
 from proxima.core.faults import Fault
 from proxima.core.hyper import make_hyper, without_numbers
-from proxima.core.losses import absolute_error, smooth_error, value_error
+from proxima.core.losses import absolute_error, smooth_error, td_target, value_error
 from proxima.core.network import NetworkSpec
-from proxima.core.normalize import Moments, add_samples, first_moments, normalized
+from proxima.core.normalize import Moments, add_samples, first_moments, normalize
 from proxima.core.replay import Replay, add, empty, sample
-from proxima.core.returns import td_target
 from proxima.core.spaces import Box, Space, flat_size, zeros
 from proxima.core.trees import merge_leading, pack_rows, select
 from proxima.core.types import PerEnv, PyTree, Transition, View
@@ -233,7 +232,7 @@ class DDPG(eqx.Module):
     ) -> tuple[Array, Array | None]:
         """The actor's actions with noise, random ones in the warm-up; and the points of the noise path."""
         policy = self.policy(learner)
-        units = policy.net(normalized(policy.obs_moments, view.obs))
+        units = policy.net(normalize(policy.obs_moments, view.obs))
         noisy = jnp.clip(units + policy.exploration_noise * noise.amount, -1.0, 1.0)
         action = from_units(self.action_space, select(noise.warmup, noise.amount, noisy))
         if self.config.exploration != "ou":
@@ -243,7 +242,7 @@ class DDPG(eqx.Module):
     def exploit(self, learner: Learner | Policy, view: View) -> Array:
         """The actor's actions."""
         policy = self.policy(learner)
-        return from_units(self.action_space, policy.net(normalized(policy.obs_moments, view.obs)))
+        return from_units(self.action_space, policy.net(normalize(policy.obs_moments, view.obs)))
 
     def policy(self, learner: Learner | Policy) -> Policy:
         """The learner's policy, which `explore` and `exploit` take in its place."""
@@ -283,16 +282,13 @@ class DDPG(eqx.Module):
     ) -> tuple[Nets, Array]:
         """One step of the critics and, every policy_delay-th time, of the actor and both targets."""
         target = self._target(nets, hyper, batch, key)
-        (loss, (q, error)), gradient = jax.value_and_grad(self._critic_loss, has_aux=True)(
-            nets.critic.net, batch, target
-        )
+        differentiate = jax.value_and_grad(self._critic_loss, has_aux=True)
+        (loss, (q, error)), gradient = differentiate(nets.critic.net, batch, target)
         critic, critic_norm = stepped(nets.critic, gradient, hyper.critic_learning_rate, hyper)
         count = nets.gradient_steps + 1
         due = count % hyper.policy_delay == 0
-        before = (nets.actor, critic, jnp.zeros(2))
-        actor, critic, (actor_loss, actor_norm) = when(
-            due, self._delayed_step, before, (hyper, batch)
-        )
+        before, inputs = (nets.actor, critic, jnp.zeros(2)), (hyper, batch)
+        actor, critic, (actor_loss, actor_norm) = when(due, self._delayed_step, before, inputs)
         norm = jnp.sqrt(jnp.square(critic_norm) + jnp.square(actor_norm))
         # Averaged over all steps, the actor's losses are those of the steps that had one.
         actor_loss = actor_loss * hyper.policy_delay
@@ -341,7 +337,7 @@ def ddpg(config: DDPGConfig, problem: Problem) -> DDPG:
     """The agent for the settings, or an error in words where actions or nets are not for it."""
     return DDPG(
         hyper=make_hyper(Hyper, config),
-        config=without_numbers(config, Hyper),
+        config=without_numbers(config, Hyper, "max_grad_norm"),
         problem=problem.without_env(),
         action_space=check_actions(problem.action_space, problem.env_name),
         network=check_network(problem.network),
@@ -394,8 +390,8 @@ def samples_of(rollout: Transition) -> Sample:
 def scaled(batch: Sample, hyper: Hyper, moments: Moments | None) -> Sample:
     """Samples with normalised observations and scaled rewards; the buffer holds raw ones."""
     return batch._replace(
-        obs=normalized(moments, batch.obs),
-        next_obs=normalized(moments, batch.next_obs),
+        obs=normalize(moments, batch.obs),
+        next_obs=normalize(moments, batch.next_obs),
         reward=hyper.reward_scale * batch.reward,
     )
 

@@ -27,12 +27,11 @@ from proxima.core import losses
 from proxima.core.adam import adam_step
 from proxima.core.algorithm import Algorithm, Panel, Problem
 from proxima.core.branch import when
-from proxima.core.faults import Fault, KeyPath
+from proxima.core.faults import Fault
 from proxima.core.hyper import make_hyper, without_numbers
 from proxima.core.network import PolicyAndValue
-from proxima.core.normalize import Moments, add_samples, first_moments, normalized
+from proxima.core.normalize import Moments, add_samples, first_moments, normalize
 from proxima.core.parallel import mean_over, standardize, sum_over
-from proxima.core.returns import discounted_sums, gae
 from proxima.core.shuffle import permutations
 from proxima.core.spaces import Box, flat_size, zeros
 from proxima.core.trees import merge_leading, pack_rows
@@ -180,7 +179,7 @@ class PPO(eqx.Module):
 
     def explore(self, learner: Learner, view: View, noise: Array) -> tuple[Array, Aux]:
         """Sampled actions, and their log-probabilities and perhaps values."""
-        obs, value = normalized(learner.obs_moments, view.obs), None
+        obs, value = normalize(learner.obs_moments, view.obs), None
         if self.value_when_acting:
             distribution, value = learner.net(obs)
         else:
@@ -190,7 +189,7 @@ class PPO(eqx.Module):
 
     def exploit(self, learner: Learner | Policy, view: View) -> Array:
         """The most probable actions."""
-        return learner.net.policy(normalized(learner.obs_moments, view.obs)).mode()
+        return learner.net.policy(normalize(learner.obs_moments, view.obs)).mode()
 
     def policy(self, learner: Learner) -> Policy:
         """The learner's policy, which `exploit` takes in its place."""
@@ -222,9 +221,8 @@ class PPO(eqx.Module):
             return rollout.reward, learner
         ended = rollout.terminated | rollout.truncated
         reward = jnp.where(rollout.mask, rollout.reward, 0.0)
-        running, sums = discounted_sums(
-            learner.running_return.value, reward, ended, learner.hyper.gamma
-        )
+        start, gamma = learner.running_return.value, learner.hyper.gamma
+        running, sums = losses.discounted_sums(start, reward, ended, gamma)
         moments = add_samples(learner.return_moments, sums, rollout.mask, self.problem.axis)
         learner = learner._replace(return_moments=moments, running_return=PerEnv(running))
         return reward / jnp.sqrt(moments.variance + 1e-8), learner
@@ -236,16 +234,14 @@ class PPO(eqx.Module):
         config, axis, hyper = self.config, self.problem.axis, learner.hyper
         rows, unpack = pack_rows(merge_leading(batch), 1)
         flat, unravel = ravel_pytree(learner.net)
-        progress = learner.updates / hyper.total_updates
-        rate = hyper.learning_rate + jnp.minimum(progress, 1.0) * (
-            hyper.final_learning_rate - hyper.learning_rate
-        )
+        progress = jnp.minimum(learner.updates / hyper.total_updates, 1.0)
+        change = hyper.final_learning_rate - hyper.learning_rate
+        rate = hyper.learning_rate + progress * change
 
         def step(carry, minibatch: Array):
             before, stopped = carry
-            (_, means), gradient = jax.value_and_grad(self._loss, has_aux=True)(
-                unravel(before[0]), hyper, unpack(minibatch)
-            )
+            differentiate = jax.value_and_grad(self._loss, has_aux=True)
+            (_, means), gradient = differentiate(unravel(before[0]), hyper, unpack(minibatch))
             gradient, means = sum_over(axis, (ravel_pytree(gradient)[0], means))
             after, norm = adam_step(ADAM, before, gradient, rate, hyper.max_grad_norm)
             means = jnp.append(means, norm)
@@ -261,9 +257,8 @@ class PPO(eqx.Module):
             batch: Batch = unpack(shuffled)
             if config.normalize_advantages == "minibatch":
                 batch = batch._replace(advantage=standardize(batch.advantage, batch.weight, axis))
-            total = sum_over(
-                axis, jnp.sum(batch.weight, axis=-1)
-            )  # of a minibatch, over all devices
+            # Of a minibatch, over all devices.
+            total = sum_over(axis, jnp.sum(batch.weight, axis=-1))
             batch = batch._replace(weight=batch.weight / total[:, None])
             return jax.lax.scan(step, carry, pack_rows(batch, 2)[0])
 
@@ -271,10 +266,9 @@ class PPO(eqx.Module):
         orders = permutations(key, config.epochs_per_update, len(rows))
         ((flat, optimizer), _), means = jax.lax.scan(epoch, carry, orders)
         metrics = dict(zip(METRICS, jnp.mean(means, axis=(0, 1)), strict=False))
-        learner = learner._replace(
-            net=unravel(flat), optimizer=optimizer, updates=learner.updates + 1
-        )
-        return learner, metrics | {"train/learning_rate": rate}
+        metrics["train/learning_rate"] = rate
+        updates = learner.updates + 1
+        return learner._replace(net=unravel(flat), optimizer=optimizer, updates=updates), metrics
 
     def _loss(self, net: PolicyAndValue, hyper: Hyper, batch: Batch) -> tuple[Array, Array]:
         """The loss, and a vector of the loss and its parts in the order of METRICS."""
@@ -285,15 +279,14 @@ class PPO(eqx.Module):
             errors = losses.clipped_value_error(
                 value, batch.old_value, batch.target, hyper.value_clip_epsilon
             )
-        ratio = jnp.exp(log_prob - batch.old_log_prob)
+        old, clip = batch.old_log_prob, hyper.clip_epsilon
+        ratio = jnp.exp(log_prob - old)
         per_element = (
-            losses.clip_surrogate(
-                log_prob, batch.old_log_prob, batch.advantage, hyper.clip_epsilon
-            ),
+            losses.clip_surrogate(log_prob, old, batch.advantage, clip),
             errors,
             distribution.entropy(),
-            losses.approximate_kl(log_prob, batch.old_log_prob),
-            (jnp.abs(ratio - 1.0) > hyper.clip_epsilon).astype(jnp.float32),
+            losses.approximate_kl(log_prob, old),
+            (jnp.abs(ratio - 1.0) > clip).astype(jnp.float32),
         )
         means = jnp.stack(per_element) @ batch.weight  # one product instead of five masked means
         loss = means[0] + hyper.value_coef * means[1] - hyper.entropy_coef * means[2]
@@ -312,15 +305,16 @@ def ppo(config: PPOConfig, problem: Problem) -> PPO:
     )
     # On host environments the policies that act have no critic.
     value_when_acting = problem.env is not None and problem.network.shares_torso
-    return PPO(hyper, without_numbers(config, Hyper), problem.without_env(), value_when_acting)
+    static = without_numbers(config, Hyper, "final_learning_rate")
+    return PPO(hyper, static, problem.without_env(), value_when_acting)
 
 
 def make_batch(learner: Learner, rollout: Transition, reward: Array) -> Batch:
     """The rollout with values, advantages and value targets, (T, B, ...)."""
-    obs = normalized(learner.obs_moments, rollout.obs)
+    obs = normalize(learner.obs_moments, rollout.obs)
     value, next_value = values(learner, rollout, obs)
     endings, hyper = (rollout.terminated, rollout.truncated), learner.hyper
-    advantage = gae(reward, value, next_value, *endings, hyper.gamma, hyper.gae_lambda)
+    advantage = losses.gae(reward, value, next_value, *endings, hyper.gamma, hyper.gae_lambda)
     return Batch(
         obs=obs,
         action=rollout.action,
@@ -340,15 +334,15 @@ def values(learner: Learner, rollout: Transition, obs: PyTree) -> tuple[Array, A
     within it, because the next row then begins another episode. After a termination it is never used.
     """
     if rollout.aux.value is None:
-        next_obs = normalized(learner.obs_moments, rollout.next_obs)
+        next_obs = normalize(learner.obs_moments, rollout.next_obs)
         return learner.net.value(obs), learner.net.value(next_obs)
 
     def evaluate_all(_: Array, inputs: tuple[Learner, PyTree]) -> Array:
         learner, next_obs = inputs
-        return learner.net.value(normalized(learner.obs_moments, next_obs))
+        return learner.net.value(normalize(learner.obs_moments, next_obs))
 
     last_obs = jax.tree.map(lambda leaf: leaf[-1], rollout.next_obs)
-    last_value = learner.net.value(normalized(learner.obs_moments, last_obs))
+    last_value = learner.net.value(normalize(learner.obs_moments, last_obs))
     shifted = jnp.concatenate([rollout.aux.value[1:], last_value[None]])
     any_truncated = jnp.any(rollout.truncated[:-1])
     next_value = when(any_truncated, evaluate_all, shifted, (learner, rollout.next_obs))
@@ -358,22 +352,18 @@ def values(learner: Learner, rollout: Transition, obs: PyTree) -> tuple[Array, A
 def checks(scenario: Any) -> Iterator[Fault]:
     """Batches that cannot be divided as the settings say, and minibatches too small to normalise over."""
     config: PPOConfig = scenario.algorithm
-    size = config.batch_size
-    parts: dict[KeyPath, int] = {
-        ("env", "num_envs"): scenario.env.num_envs,
-        ("algorithm", "minibatch_size"): config.minibatch_size,
-    }
-    step = math.lcm(*parts.values())
+    size, envs, samples = config.batch_size, scenario.env.num_envs, config.minibatch_size
+    step = math.lcm(envs, samples)
     below = size // step * step
     nearest = " or ".join(str(value) for value in (below, below + step) if value)
-    for path, part in parts.items():
+    parts = (("env", "num_envs", envs), ("algorithm", "minibatch_size", samples))
+    for section, name, part in parts:
         if size % part:
-            name = ".".join(map(str, path))
             yield Fault(
-                (("algorithm", "batch_size"), path),
-                f"{size} is not a multiple of {name} ({part}); nearest that work: {nearest}",
+                (("algorithm", "batch_size"), (section, name)),
+                f"{size} is not a multiple of {section}.{name} ({part}); nearest that work: {nearest}",
             )
-    if config.minibatch_size == 1 and config.normalize_advantages == "minibatch":
+    if samples == 1 and config.normalize_advantages == "minibatch":
         yield Fault(
             (("algorithm", "minibatch_size"), ("algorithm", "normalize_advantages")),
             "1 leaves nothing to normalize advantages over; take at least 2, or set "

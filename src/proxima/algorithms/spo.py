@@ -37,11 +37,10 @@ from proxima.core.distributions import Distribution
 from proxima.core.errors import ProximaError
 from proxima.core.faults import Fault
 from proxima.core.hyper import make_hyper, without_numbers
-from proxima.core.losses import value_error
+from proxima.core.losses import gae, value_error
 from proxima.core.network import NetworkSpec, PolicyAndValue
-from proxima.core.normalize import Moments, add_samples, first_moments, normalized
+from proxima.core.normalize import Moments, add_samples, first_moments, normalize
 from proxima.core.replay import Replay, add, empty, pack_sequences, sample
-from proxima.core.returns import gae
 from proxima.core.spaces import Box, zeros
 from proxima.core.trees import fingerprint
 from proxima.core.types import PyTree, Transition, View
@@ -255,7 +254,7 @@ class SPO(eqx.Module):
         """A root action drawn by its weight, and the search's result; without search, one of the policy."""
         policy = self.policy(learner)
         if noise.search is None:
-            prior = policy.net.policy(normalized(policy.obs_moments, view.obs))
+            prior = policy.net.policy(normalize(policy.obs_moments, view.obs))
             return self.search.draw(prior, noise.root[:, 0]), None
         result = self.search(policy, view, noise, noise.search)
         chosen = smc.pick(result.weight, noise.choice)
@@ -272,7 +271,7 @@ class SPO(eqx.Module):
         """
         policy = self.policy(learner)
         if view.env_state is None or not self.search_in_evaluation:
-            return policy.net.policy(normalized(policy.obs_moments, view.obs)).mode()
+            return policy.net.policy(normalize(policy.obs_moments, view.obs)).mode()
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0), fingerprint(view.obs))
         noise = jax.vmap(lambda key: self.noise(None, key, ()))(keys)
         assert noise.search is not None
@@ -334,12 +333,10 @@ class SPO(eqx.Module):
         def loss_of(flat: Array, duals: Array) -> tuple[Array, Array]:
             return self._loss(unravel(flat), duals, hyper, batch)
 
-        (_, means), (gradient, dual_gradient) = jax.value_and_grad(
-            loss_of, argnums=(0, 1), has_aux=True
-        )(nets.net, nets.duals)
-        (net, optimizer), norm = adam_step(
-            ADAM, (nets.net, nets.optimizer), gradient, hyper.learning_rate, hyper.max_grad_norm
-        )
+        differentiate = jax.value_and_grad(loss_of, argnums=(0, 1), has_aux=True)
+        (_, means), (gradient, dual_gradient) = differentiate(nets.net, nets.duals)
+        before, rate = (nets.net, nets.optimizer), hyper.learning_rate
+        (net, optimizer), norm = adam_step(ADAM, before, gradient, rate, hyper.max_grad_norm)
         direction, dual_optimizer = ADAM.update(dual_gradient, nets.dual_optimizer)
         duals = nets.duals - hyper.dual_learning_rate * direction
         nets = Nets(
@@ -399,7 +396,7 @@ def spo(config: SPOConfig, problem: Problem) -> SPO:
             by_ess=config.resampling == "ess",
             mix_noise=config.dirichlet_fraction > 0,
         ),
-        config=without_numbers(config, Hyper),
+        config=without_numbers(config, Hyper, "max_grad_norm"),
         network=problem.network,
         # An env that foresees may be searched to learn from what is to come, but not to play by it.
         search_in_evaluation=config.search_in_evaluation and not problem.foresees,
@@ -419,9 +416,9 @@ def make_batch(
     steps: StoredStep, target: PolicyAndValue, hyper: Hyper, moments: Moments | None
 ) -> Batch:
     """Sequences (T, batch, ...) with the target net's policy and the value targets that follow from it."""
-    obs = normalized(moments, steps.obs)
+    obs = normalize(moments, steps.obs)
     old, value = target(obs)
-    next_value = target.value(normalized(moments, steps.next_obs))
+    next_value = target.value(normalize(moments, steps.next_obs))
     reward = hyper.reward_scale * steps.reward
     endings = (steps.terminated, steps.truncated)
     advantage = gae(reward, value, next_value, *endings, hyper.gamma, hyper.gae_lambda)

@@ -10,7 +10,7 @@ from jax import Array
 from proxima.core import smc
 from proxima.core.distributions import Distribution
 from proxima.core.network import PolicyAndValue
-from proxima.core.normalize import Moments, normalized
+from proxima.core.normalize import Moments, normalize
 from proxima.core.spaces import Box, Discrete
 from proxima.core.types import Env, PyTree, View
 
@@ -47,7 +47,7 @@ class Search(eqx.Module):
         self, policy: Policy, view: View, noise: Noise, depths: smc.Noise
     ) -> smc.SearchResult:
         """A search from every environment's state; a depth is one pass of actor and critic."""
-        prior, value = policy.net(normalized(policy.obs_moments, view.obs))
+        prior, value = policy.net(normalize(policy.obs_moments, view.obs))
         prior = jax.tree.map(lambda leaf: leaf[:, None], prior)  # one for all particles
         mixed = None
         if noise.log_gamma is not None:
@@ -60,7 +60,7 @@ class Search(eqx.Module):
             return state, result._replace(reward=policy.reward_scale * result.reward)
 
         def predict(obs: PyTree, noise: Array) -> tuple[PyTree, Array]:
-            distribution, value = policy.net(normalized(policy.obs_moments, obs))
+            distribution, value = policy.net(normalize(policy.obs_moments, obs))
             return self.draw(distribution, noise), value
 
         root = smc.first_particles(view.env_state, root_action, value)

@@ -17,30 +17,26 @@ def make_hyper(kind: type[Hyper], config: Any, **derived: Array) -> Hyper:
     A null setting becomes the number that its metadata name: `field(default=None, metadata={"none": 0.0})`.
     """
     hints = get_type_hints(type(config))
-    numbers = {
-        field.name: _scalar(getattr(config, field.name), hints[field.name], field.metadata)
-        for field in fields(config)
-        if field.name in kind._fields and field.name not in derived  # type: ignore[attr-defined]
-    }
+    numbers: dict[str, Array] = {}
+    for field in fields(config):
+        if field.name in kind._fields and field.name not in derived:  # type: ignore[attr-defined]
+            hint, value = hints[field.name], getattr(config, field.name)
+            scalar = jnp.int32 if int in (hint, *get_args(hint)) else jnp.float32
+            numbers[field.name] = scalar(field.metadata["none"] if value is None else value)
     return kind(**numbers, **derived)
 
 
-def without_numbers(config: Config, kind: type[tuple[Any, ...]]) -> Config:
+def without_numbers(config: Config, kind: type[tuple[Any, ...]], *null_numbers: str) -> Config:
     """The config as a static part of programs: configs that differ in numbers alone become equal.
 
     In the place of floats, and of integers that `kind` holds, stands a text: a program that takes one from
-    here instead of from the learner fails. Null stays null, which may switch a part of the program off.
+    here instead of from the learner fails. Null stays null, which may switch a part of the program off,
+    but in the settings `null_numbers`, where it only stands for another number.
     """
     numbers = [
         name
         for name, value in vars(config).items()
         if isinstance(value, float) or (value is not None and name in kind._fields)  # type: ignore[attr-defined]
     ]
-    return replace(config, **dict.fromkeys(numbers, "a leaf of the learner"))  # type: ignore[type-var]
-
-
-def _scalar(value: Any, hint: Any, metadata: Any) -> Array:
-    number = metadata["none"] if value is None else value
-    kind = jnp.int32 if int in (hint, *get_args(hint)) else jnp.float32
-    scalar: Array = kind(number)
-    return scalar
+    texts = dict.fromkeys([*numbers, *null_numbers], "a leaf of the learner")
+    return replace(config, **texts)  # type: ignore[type-var]

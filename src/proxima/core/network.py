@@ -31,7 +31,7 @@ class Network(NamedTuple):
     config: type  # a strict frozen dataclass whose field `kind` is the net's name
     make: Callable[[Array, Any, ObservationSpace, Space], PolicyAndValue]  # key, config, spaces
     # config, spaces, name of the environment: ProximaError, in words, where the net does not fit them
-    check_spaces: Callable[[Any, ObservationSpace, Space, str], None]
+    check_spaces: Callable[[Any, ObservationSpace, Space, str], None] = lambda *_: None
     shares_torso: Callable[[Any], bool] = lambda config: False  # by policy and value
     raw_observations: bool = False  # it takes observations as they are, never normalised
     # of a scenario whose network section is this config: settings that contradict each other

@@ -60,8 +60,13 @@ def add_samples(moments: Kept, samples: PyTree, mask: Array, axis: str | None = 
     return Moments(total, mean, variance)
 
 
-def normalize(moments: Moments, sample: PyTree) -> PyTree:
-    """Samples, with any leading axes, shifted and scaled to mean 0 and deviation 1, within ±CLIP."""
+def normalize(moments: Moments | None, sample: PyTree) -> PyTree:
+    """Samples, with any leading axes, shifted and scaled to mean 0 and deviation 1, within ±CLIP.
+
+    Where the policy keeps no statistics of them, they stay as they are.
+    """
+    if moments is None:
+        return sample
 
     def shift_and_scale(mean: Array, variance: Array, leaf: Array) -> Array:
         if leaf.dtype == bool:  # a mask, for example
@@ -70,8 +75,3 @@ def normalize(moments: Moments, sample: PyTree) -> PyTree:
         return jnp.clip((leaf - mean) / deviation, -CLIP, CLIP)
 
     return jax.tree.map(shift_and_scale, moments.mean, moments.variance, sample)
-
-
-def normalized(moments: Moments | None, obs: PyTree) -> PyTree:
-    """Observations as the nets take them: normalised if the policy keeps statistics of them."""
-    return obs if moments is None else normalize(moments, obs)

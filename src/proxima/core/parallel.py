@@ -10,17 +10,14 @@ from proxima.core.types import PyTree
 
 def mean_over(axis: str | None, tree: PyTree) -> PyTree:
     """Every leaf averaged over the mesh axis."""
-    if axis is None:
-        return tree
-    # Leaf by leaf, the waiting of devices for each other costs more than a small net's gradient.
-    flat, unravel = ravel_pytree(tree)
-    return unravel(jax.lax.pmean(flat, axis))
+    return tree if axis is None else jax.lax.pmean(tree, axis)
 
 
 def sum_over(axis: str | None, tree: PyTree) -> PyTree:
     """Every leaf summed over the mesh axis."""
     if axis is None:
         return tree
+    # Leaf by leaf, the waiting of devices for each other costs more than a small net's gradient.
     flat, unravel = ravel_pytree(tree)
     return unravel(jax.lax.psum(flat, axis))
 

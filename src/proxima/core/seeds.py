@@ -56,6 +56,14 @@ def first_keys(seed: Array, num_envs: int) -> FirstKeys:
     return FirstKeys(weights, resets, streams)
 
 
+def split_streams(key: Streams) -> tuple[Streams, Streams]:
+    """The streams to go on with, and keys to use now."""
+    act, use_act = jax.random.split(key.act)
+    shuffle, use_shuffle = jax.random.split(key.shuffle)
+    env = jax.vmap(jax.random.split)(key.env)
+    return Streams(act, env[:, 0], shuffle), Streams(use_act, env[:, 1], use_shuffle)
+
+
 def evaluation_keys(experiment_seed: Array, episodes: int) -> Array:
     """One key per evaluation episode: the same for every evaluation, trial and algorithm."""
     return _pool_keys(experiment_seed + EVALUATION, experiment_seed, episodes, EVALUATION_ROLE)

@@ -14,7 +14,7 @@ from proxima.core.faults import Fault
 from proxima.core.types import PyTree
 from proxima.report.page import Page, RunData
 from proxima.run.results import Alarm, Details, Episodes, Outcome, StageResult, Summary, TrialResult
-from proxima.train.loop import Book
+from proxima.train.books import Book
 from proxima.train.stage import Row, Stage
 
 

@@ -16,7 +16,7 @@ from proxima.report import plots
 from proxima.run.results import Aggregate, Episodes, Outcome, Summary, described
 from proxima.track.registry import Export, export_program, write_policy
 from proxima.train import checkpoint
-from proxima.train.compiled.chunk import Layout
+from proxima.train.devices import Layout
 from proxima.train.program import Evaluation, Policy, Program, Recording
 from proxima.train.stage import Row
 
@@ -72,7 +72,7 @@ def judge_lanes(
     baselines: Mapping[str, Evaluation],
 ) -> list[Outcome]:
     """Every lane's greedy, sampled and random policy on the same fixed episodes, beside the baselines."""
-    states = built.program.place(checkpoint.stack_trials(lanes))
+    states = built.program.lay_out(checkpoint.stack_trials(lanes))
     played = _play_closing(built.program, states.learner, episodes)
     means = {name: float(evaluation.returns.mean()) for name, evaluation in baselines.items()}
     scores = rules.score(played["evaluation"], baselines)

@@ -21,10 +21,9 @@ from proxima.domains.domain import Added, Facts, Planned, Prepared, Trainable, T
 from proxima.domains.judging import Built, Draw, Film, Rules
 from proxima.run.results import Outcome, TrialResult
 from proxima.scenario.tree import EnvironmentScenario, network
-from proxima.train.compiled.chunk import DATA, Layout
 from proxima.train.compiled.collect import Collector
 from proxima.train.compiled.program import compiled_program
-from proxima.train.devices import plan_layout
+from proxima.train.devices import DATA, Layout, plan_layout
 from proxima.train.host.program import Pools, host_program
 from proxima.train.reinforcement import Settings, reinforcement_stage
 

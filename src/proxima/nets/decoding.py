@@ -67,9 +67,8 @@ def cached_states(
     keys = jax.lax.dynamic_update_slice(cache.keys, new[0], start)
     values = jax.lax.dynamic_update_slice(cache.values, new[1], start)
     known = jax.lax.dynamic_update_slice(cache.mask, mask, (0, cache.length))
-    return transformer.normed(decoder.norm, h, decoder.config.norm_eps), Cache(
-        keys, values, known, cache.length + count
-    )
+    h = transformer.normed(decoder.norm, h, decoder.config.norm_eps)
+    return h, Cache(keys, values, known, cache.length + count)
 
 
 def empty_cache(decoder: Decoder, rows: int, context: int) -> Cache:
@@ -83,9 +82,15 @@ def empty_cache(decoder: Decoder, rows: int, context: int) -> Cache:
 def apart(decoder: Decoder, adapters: Adapters | None) -> Layers:
     """The layers, unstacked and turned, with their adapters."""
 
+    def is_projection(part: PyTree) -> bool:
+        return isinstance(part, Projection)
+
+    def turned(part: PyTree) -> PyTree:
+        return Projection(part.weight.T, part.bias, turned=True) if is_projection(part) else part
+
     def layer(n: int) -> tuple[Layer, Adapters | None]:
         weights, adapter = jax.tree.map(lambda leaf: leaf[n], (decoder.layers, adapters))
-        return jax.tree.map(_turned, weights, is_leaf=_is_projection), adapter
+        return jax.tree.map(turned, weights, is_leaf=is_projection), adapter
 
     layers = tuple(map(layer, range(decoder.config.layers)))
     # Without the barrier they would be taken apart inside the loop, which is what this avoids.
@@ -115,11 +120,3 @@ def next_states(
     all_keys, all_values = zip(*updated, strict=True)
     h = transformer.normed(decoder.norm, h, decoder.config.norm_eps)[:, 0]
     return h, LayerCaches(all_keys, all_values, known, caches.length + 1)
-
-
-def _is_projection(part: PyTree) -> bool:
-    return isinstance(part, Projection)
-
-
-def _turned(part: PyTree) -> PyTree:
-    return Projection(part.weight.T, part.bias, turned=True) if _is_projection(part) else part

@@ -110,10 +110,9 @@ def network_of(net: Any) -> Network:
     """The `Network` of a user's: itself, of a module, or of a function that makes modules."""
     if isinstance(net, Network):
         return net
-    if isinstance(net, eqx.Module):
-        return Network(CustomConfig, Maker(Copies(net)), _fits_any)
-    if callable(net):
-        return Network(CustomConfig, Maker(net), _fits_any)
+    factory = Copies(net) if isinstance(net, eqx.Module) else net
+    if callable(factory):  # whether its nets fit the spaces shows when one is made
+        return Network(CustomConfig, Maker(factory))
     raise ProximaError(
         f"network: {net!r} is no net; give a Network, an eqx.Module with {', '.join(PARTS)}, or a "
         "function (key, observation_space, action_space) that makes one"
@@ -160,7 +159,3 @@ def check_network(problem: Problem, normalize_observations: bool) -> None:
             f"algorithm.normalize_observations: the {network.name} net takes lengths and positions "
             "as they are; set it to false, or network.kind to mlp"
         )
-
-
-def _fits_any(*_: Any) -> None:
-    """Whether a user's net fits shows when it is made."""

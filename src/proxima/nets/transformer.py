@@ -257,18 +257,15 @@ def mlp(config: DecoderConfig, layer: Layer, adapter: Adapters | None, h: Array)
     """What the layer's MLP adds to h."""
     x = normed(layer.mlp_norm, h, config.norm_eps)
     up = _project(layer.up, adapter and adapter.up, x)
+    activation = ACTIVATIONS[config.activation]
     if layer.gate is None:
-        inner = ACTIVATIONS[config.activation](up)
+        inner = activation(up)
     else:
         gate = _project(layer.gate, adapter and adapter.gate, x)
         # only gate and up are kept for the gradient, which recomputes the rest
-        gated = jax.checkpoint(partial(_gated, config.activation), prevent_cse=False)
+        gated = jax.checkpoint(lambda gate, up: activation(gate) * up, prevent_cse=False)
         inner = gated(gate, up)
     return _project(layer.down, adapter and adapter.down, inner)
-
-
-def _gated(activation: str, gate: Array, up: Array) -> Array:
-    return ACTIVATIONS[activation](gate) * up
 
 
 def normed(norm: Norm, x: Array, eps: float) -> Array:

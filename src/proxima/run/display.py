@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from proxima.train.loop import Book, Report
+from proxima.train.books import Book
+from proxima.train.loop import Report
 from proxima.train.stage import Schedule, Stage
 
 Callback = Callable[[dict[str, Any]], Any]  # returning False stops what is training

@@ -22,7 +22,8 @@ from proxima.run.signals import interruptible
 from proxima.scenario import Scenario, to_stored
 from proxima.track.tracker import Tracker
 from proxima.train import checkpoint
-from proxima.train.loop import Observer, Progress, Report, fresh_progress, train
+from proxima.train.books import Progress, fresh_progress
+from proxima.train.loop import Observer, Report, train
 from proxima.train.memory import memory_metrics
 from proxima.train.stage import Stage
 

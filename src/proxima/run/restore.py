@@ -12,7 +12,7 @@ from proxima.core.types import PyTree
 from proxima.domains.domain import Planned
 from proxima.run.files import RunFiles, keep_rows_until
 from proxima.train import checkpoint
-from proxima.train.loop import Book, Progress
+from proxima.train.books import Book, Progress
 from proxima.train.stage import Stage
 
 

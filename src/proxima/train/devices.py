@@ -6,13 +6,30 @@ for otherwise the waiting costs more than the second core gives.
 """
 
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
-from proxima.train.compiled.chunk import Layout
+from proxima.core.types import PerEnv, PyTree, Streams, TrainState
 
+TRIAL, DATA = "trial", "data"  # the axes of the devices' grid
 SMALLEST_SHARE = 1_000  # samples of a minibatch per device below which one device is faster
+
+Result = TypeVar("Result")
+
+
+class Layout(NamedTuple):
+    """How many devices share the trials, and how many share one trial's environments."""
+
+    trial_devices: int
+    data_devices: int
 
 
 def prepare_host(trials: int, threads: int) -> None:
@@ -54,3 +71,60 @@ def plan_layout(trials: int, num_envs: int, minibatch_size: int, devices: int) -
         if num_envs % d == 0 and minibatch_size % d == 0 and minibatch_size // d >= SMALLEST_SHARE
     ]
     return Layout(1, max(fits, default=1))
+
+
+def over_trials(function: Callable[[PyTree], PyTree], states: PyTree) -> PyTree:
+    """`function` over the leading trial axis; one trial is not batched, which is faster and simpler."""
+    if jax.tree.leaves(states)[0].shape[0] == 1:
+        alone = function(jax.tree.map(lambda leaf: leaf[0], states))
+        return jax.tree.map(lambda leaf: leaf[None], alone)
+    return jax.vmap(function)(states)
+
+
+def zeros_like(shapes: PyTree) -> PyTree:
+    """Zeros of the shapes that `jax.eval_shape` returns."""
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+
+copied = jax.jit(partial(jax.tree.map, jnp.copy))  # what a donating program is given instead
+
+
+def on_devices(
+    layout: Layout, function: Callable[..., Result], in_specs: PyTree, out_specs: PyTree
+) -> Callable[..., Result]:
+    """The function on every device of the layout at once, each with its part of the arrays."""
+    sharded: Callable[..., Result] = jax.shard_map(
+        function, mesh=make_mesh(layout), in_specs=in_specs, out_specs=out_specs, check_vma=False
+    )
+    return sharded
+
+
+def specs(states: TrainState) -> PyTree:
+    """Which axes of the states lie on which mesh axis: trials and, within one, environments."""
+    whole: PyTree = P(TRIAL)
+    divided: PyTree = P(TRIAL, DATA)
+    actors = jax.tree.map(lambda _: divided, states.actors)
+    return TrainState(learner_specs(states.learner), actors, Streams(whole, divided, whole))
+
+
+def learner_specs(learners: PyTree) -> PyTree:
+    """The learners' part of `specs`."""
+
+    def of_part(part: PyTree) -> PyTree:
+        return PerEnv(P(TRIAL, DATA)) if isinstance(part, PerEnv) else P(TRIAL)  # type: ignore[arg-type]
+
+    return jax.tree.map(of_part, learners, is_leaf=lambda part: isinstance(part, PerEnv))
+
+
+def lay_out(states: TrainState, layout: Layout) -> TrainState:
+    """The states laid out on the devices as the chunk wants them."""
+    shardings = jax.tree.map(partial(NamedSharding, make_mesh(layout)), specs(states))
+    laid_out: TrainState = jax.device_put(states, shardings)
+    return laid_out
+
+
+def make_mesh(layout: Layout) -> Mesh:
+    """The first devices as a trial × data grid."""
+    count = layout.trial_devices * layout.data_devices
+    grid = np.array(jax.devices()[:count]).reshape(layout.trial_devices, layout.data_devices)
+    return Mesh(grid, (TRIAL, DATA))

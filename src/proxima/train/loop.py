@@ -1,49 +1,17 @@
 """The training loop: advance, record, evaluate, converge, save, repeat.
 
-All lanes of a stage advance together; each has its own book of what happened to it. The loop drives a
-Stage and knows nothing of environments, models or devices. What happens goes to an observer, once per chunk.
+All lanes of a stage advance together; `books.py` keeps what happened to each. The loop drives a Stage
+and knows nothing of environments, models or devices. What happens goes to an observer, once per chunk.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
-
-import numpy as np
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from proxima.core.types import PyTree
-from proxima.train.convergence import Convergence
-from proxima.train.stage import Row, Schedule, Score, Stage, is_watched
-
-T = TypeVar("T")
-
-
-class Book(NamedTuple):
-    """What the loop knows of one lane; plain numbers, saved with every checkpoint."""
-
-    steps: int = 0
-    updates: int = 0
-    episodes: int = 0
-    evaluated_at: int = 0  # the count of `Schedule.evaluate_by` at the last evaluation
-    best: float | None = None  # the best value of an evaluation
-    convergence: Convergence = Convergence()
-    stopped: str | None = None  # converged, budget, nan, alarm or callback; None while active
-    nan_at_step: int | None = None
-
-
-class Progress(NamedTuple):
-    """Where a stage stands: everything that a resumed run takes up again besides the states."""
-
-    chunks: int
-    books: tuple[Book, ...]
-
-    @property
-    def active(self) -> np.ndarray:
-        return np.array([book.stopped is None for book in self.books])
-
-    @property
-    def steps(self) -> int:
-        """The steps of the lane that is furthest."""
-        return max(book.steps for book in self.books)
+from proxima.train import books
+from proxima.train.books import Progress
+from proxima.train.stage import Row, Score, Stage
 
 
 class Report(NamedTuple):
@@ -67,11 +35,6 @@ class Observer(NamedTuple):
     interrupted: Callable[[], bool]  # asked between chunks
 
 
-def fresh_progress(lanes: int) -> Progress:
-    """Nothing done yet."""
-    return Progress(0, tuple(Book() for _ in range(lanes)))
-
-
 def train(
     stage: Stage, states: PyTree, progress: Progress, observer: Observer
 ) -> tuple[PyTree, Progress]:
@@ -80,33 +43,31 @@ def train(
         progress = _first_evaluation(stage, states, progress, observer)
     while progress.active.any() and not observer.interrupted():
         active, started = progress.active, time.perf_counter()
-        updates = next_updates(stage, progress)
+        updates = books.next_updates(stage, progress)
         done = max(book.updates for book in progress.books if book.stopped is None)
         states, rows = stage.advance(states, active, updates, done)
         trained = time.perf_counter()
-        progress = after_chunk(stage, progress, rows, updates)
+        progress = books.after_chunk(stage, progress, rows, updates)
 
         scores, improved = None, list[int]()
-        if evaluation_due(progress, active, stage.schedule):
-            scores = _kept(stage.evaluate(states), active)
-            progress, improved = after_evaluation(stage, progress, scores)
-        used = [i for i, book in enumerate(progress.books) if budget_used(book, stage.schedule)]
-        progress = _stop(progress, dict.fromkeys(used, "budget"))
+        if books.evaluation_due(progress, active, stage.schedule):
+            scores = books.of_active(stage.evaluate(states), active)
+            progress, improved = books.after_evaluation(stage, progress, scores)
+        progress = books.stop_at_budget(progress, stage.schedule)
         evaluated = time.perf_counter()
 
         save = progress.chunks % stage.schedule.save_every == 0 or not progress.active.any()
         if save:
             states = stage.reseed(states)
+        steps = updates * stage.steps_per_update
         times = {
             "time/train": trained - started,
             "time/evaluate": evaluated - trained,
-            "time/steps_per_second": updates
-            * stage.steps_per_update
-            / max(trained - started, 1e-9),
+            "time/steps_per_second": steps / max(trained - started, 1e-9),
         }
         report = Report(
             progress,
-            _kept([row | times for row in rows], active),
+            books.of_active([row | times for row in rows], active),
             scores,
             seconds=time.perf_counter() - started,
             evaluate_seconds=evaluated - trained,
@@ -114,73 +75,10 @@ def train(
             save=save,
             states=states,
         )
-        progress = _stop(progress, observer.record(report))
+        progress = books.stop(progress, observer.record(report))
         if not save and not progress.active.any():
             observer.save(states, progress)
     return states, progress
-
-
-def next_updates(stage: Stage, progress: Progress) -> int:
-    """This chunk's updates: the usual number, fewer where the step budget ends sooner."""
-    schedule = stage.schedule
-    if schedule.max_steps is None:
-        return schedule.updates_per_chunk
-    done = max(book.steps for book in progress.books if book.stopped is None)
-    left = -(-(schedule.max_steps - done) // stage.steps_per_update)
-    return min(schedule.updates_per_chunk, left)
-
-
-def after_chunk(stage: Stage, progress: Progress, rows: list[Row], updates: int) -> Progress:
-    """The books after a chunk; a loss or gradient that is not finite stops its lane."""
-
-    def after(book: Book, row: Row) -> Book:
-        if book.stopped is not None:
-            return book
-        book = book._replace(
-            steps=book.steps + updates * stage.steps_per_update,
-            updates=book.updates + updates,
-            episodes=book.episodes + round(row.get("episode/count", 0.0)),
-        )
-        if not np.isfinite([row[key] for key in row if is_watched(key)]).all():
-            return book._replace(stopped="nan", nan_at_step=book.steps)
-        memory = stage.converge_training(book.convergence, row, book.steps)
-        return _converged(book, memory, stage.schedule)
-
-    return Progress(progress.chunks + 1, tuple(map(after, progress.books, rows)))
-
-
-def evaluation_due(progress: Progress, active: np.ndarray, schedule: Schedule) -> bool:
-    """Whether some lane that ran has done enough since its last evaluation, or is at its end."""
-    return any(
-        _counted(book, schedule) - book.evaluated_at >= schedule.evaluate_every
-        or budget_used(book, schedule)
-        for book in _kept(progress.books, active)
-        if book is not None and book.stopped in (None, "converged")
-    )
-
-
-def after_evaluation(
-    stage: Stage, progress: Progress, scores: list[Score | None]
-) -> tuple[Progress, list[int]]:
-    """The books after an evaluation, and the lanes for which it was the best so far."""
-    books, improved = list(progress.books), []
-    for lane, (book, score) in enumerate(zip(books, scores, strict=True)):
-        if score is None or book.stopped == "nan":
-            continue
-        book = book._replace(evaluated_at=_counted(book, stage.schedule))
-        if book.best is None or score.value > book.best:
-            book = book._replace(best=score.value)
-            improved.append(lane)
-        memory = stage.converge_evaluation(book.convergence, score, book.steps)
-        books[lane] = _converged(book, memory, stage.schedule)
-    return progress._replace(books=tuple(books)), improved
-
-
-def budget_used(book: Book, schedule: Schedule) -> bool:
-    """Whether the lane has had its steps or its episodes."""
-    return (schedule.max_steps is not None and book.steps >= schedule.max_steps) or (
-        schedule.max_episodes is not None and book.episodes >= schedule.max_episodes
-    )
 
 
 def _first_evaluation(
@@ -191,33 +89,10 @@ def _first_evaluation(
     scores = stage.evaluate(states)
     seconds = time.perf_counter() - started
     rows: list[Row | None] = [{"time/evaluate": seconds} for _ in stage.trials]
-    books = tuple(
-        _converged(book, stage.converge_evaluation(book.convergence, score, 0), stage.schedule)
+    with_scores = tuple(
+        books.converged(book, stage.converge_evaluation(book.convergence, score, 0), stage.schedule)
         for book, score in zip(progress.books, scores, strict=True)
     )
-    progress = progress._replace(books=books)
+    progress = progress._replace(books=with_scores)
     report = Report(progress, rows, list(scores), seconds, seconds, [], False, states)
-    return _stop(progress, observer.record(report))
-
-
-def _counted(book: Book, schedule: Schedule) -> int:
-    return book.episodes if schedule.evaluate_by == "episodes" else book.steps
-
-
-def _converged(book: Book, memory: Convergence, schedule: Schedule) -> Book:
-    stops = memory.converged and schedule.stop_when_converged
-    return book._replace(convergence=memory, stopped="converged" if stops else book.stopped)
-
-
-def _stop(progress: Progress, reasons: Mapping[int, str]) -> Progress:
-    """The lanes named are stopped for these reasons, unless they have stopped for another before."""
-    books = tuple(
-        book._replace(stopped=book.stopped or reasons.get(lane))
-        for lane, book in enumerate(progress.books)
-    )
-    return progress._replace(books=books)
-
-
-def _kept(values: Sequence[T], active: np.ndarray) -> list[T | None]:
-    """The values of the lanes that are active, None for the others."""
-    return [value if is_active else None for value, is_active in zip(values, active, strict=True)]
+    return books.stop(progress, observer.record(report))

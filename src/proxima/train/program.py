@@ -1,6 +1,6 @@
-"""What the training loop drives: a program over all trials at once, compiled or on the host.
+"""Training, evaluation and recording in environments: functions over all trials at once.
 
-The loop knows nothing of environments or devices; it holds a Program. `compiled.py` and `host.py` make one.
+`compiled/program.py` and `host/program.py` make one; `reinforcement.py` makes it a stage of the loop.
 """
 
 from collections.abc import Callable
@@ -9,6 +9,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from proxima.core.types import PyTree, TrainState
+
+RECORDED_STEPS = 2_000  # of an episode, at most
 
 Policy = Literal["greedy", "sampled", "random"]
 
@@ -33,7 +35,7 @@ class Program(NamedTuple):
     """Trials as functions; TrainStates and learners are batched, trials first."""
 
     init: Callable[[list[int]], TrainState]  # trial seeds → states
-    place: Callable[[TrainState], TrainState]  # restored states, laid out on the devices
+    lay_out: Callable[[TrainState], TrainState]  # restored states, on the devices
     # states, episodes of an evaluation; compiles ahead
     prepare: Callable[[TrainState, int], TrainState]
     # states, active (trials,), updates → states, sums of metrics per trial; the old states are given up.

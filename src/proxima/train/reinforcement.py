@@ -7,9 +7,9 @@ import numpy as np
 from proxima.core.types import TrainState
 from proxima.train import checkpoint
 from proxima.train.checkpoint import CheckpointConfig
-from proxima.train.compiled.chunk import Layout
 from proxima.train.config import EvaluationConfig, TrainingConfig
 from proxima.train.convergence import Convergence, ConvergenceConfig, observe
+from proxima.train.devices import Layout
 from proxima.train.program import Evaluation, Program
 from proxima.train.stage import Row, Schedule, Score, Stage
 
@@ -57,10 +57,18 @@ def reinforcement_stage(
         trials=tuple(range(len(seeds))),
         unit="steps",
         steps_per_update=program.steps_per_update,
-        schedule=schedule_of(settings, program.steps_per_update),
+        schedule=Schedule(
+            updates_per_chunk=chunk_updates(settings.training, program.steps_per_update),
+            max_steps=settings.training.max_steps,
+            max_episodes=settings.training.max_episodes,
+            evaluate_every=evaluation.eval_frequency,
+            evaluate_by="episodes",
+            save_every=settings.checkpoint.frequency,
+            closing=evaluation.checkpoint,
+        ),
         init=lambda: program.init(seeds),
         split=checkpoint.split_trials,
-        join=lambda lanes: program.place(checkpoint.stack_trials(lanes)),
+        join=lambda lanes: program.lay_out(checkpoint.stack_trials(lanes)),
         prepare=lambda states: program.prepare(states, evaluation.eval_episodes),
         advance=advance,
         evaluate=evaluate,
@@ -71,19 +79,6 @@ def reinforcement_stage(
         converge_training=converge_training,
         converge_evaluation=converge_evaluation,
         notices=program.notices,
-    )
-
-
-def schedule_of(settings: Settings, steps_per_update: int) -> Schedule:
-    """What the settings say about when to evaluate, save and stop."""
-    return Schedule(
-        updates_per_chunk=chunk_updates(settings.training, steps_per_update),
-        max_steps=settings.training.max_steps,
-        max_episodes=settings.training.max_episodes,
-        evaluate_every=settings.evaluation.eval_frequency,
-        evaluate_by="episodes",
-        save_every=settings.checkpoint.frequency,
-        closing=settings.evaluation.checkpoint,
     )
 
 

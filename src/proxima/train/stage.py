@@ -69,10 +69,8 @@ class Stage(NamedTuple):
     exact_anywhere: bool = True  # False: exact resume only from states just returned by `reseed`
     layout: Mapping[str, int] = {}  # how lanes lie on devices; another one may change the last bits
     # The memory of convergence after a chunk's metrics, and after an evaluation; with the step of each.
-    converge_training: Callable[[Convergence, Row, int], Convergence] = lambda memory, *_: memory
-    converge_evaluation: Callable[[Convergence, Score, int], Convergence] = lambda memory, *_: (
-        memory
-    )
+    converge_training: Callable[[Convergence, Row, int], Convergence] = lambda old, *_: old
+    converge_evaluation: Callable[[Convergence, Score, int], Convergence] = lambda old, *_: old
     # The evaluations of a lane so far → the alarms that began to sound at the last one.
     alarms: Callable[[Sequence[Row]], Sequence[Alarm]] = lambda history: ()
     notices: Callable[[], list[str]] = list  # sentences for the user since the last call

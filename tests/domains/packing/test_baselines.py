@@ -18,7 +18,7 @@ from proxima.domains.packing.baselines import (
 from proxima.domains.packing.grid import MOVES
 from proxima.domains.packing.jumanji import make
 from proxima.domains.packing.scenario import PackingEnvConfig
-from proxima.train.compiled.program import play
+from proxima.train.compiled.episodes import play
 from proxima.train.program import Evaluation
 
 

@@ -10,7 +10,8 @@ from problems import problem_of
 from proxima.core.types import Transition
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.control.gymnax import make
-from proxima.train.compiled.collect import finished_episodes
+from proxima.train.compiled.collect import Actors
+from proxima.train.compiled.episodes import finished_episodes
 
 
 def random_rollout(seed, steps=40, envs=5):
@@ -46,10 +47,10 @@ def slow_episodes(rollout, open_return, open_length):
 def test_finished_episodes_are_a_slow_loops(seed):
     rollout = random_rollout(seed)
     carried = jnp.arange(5.0), 10.0 + jnp.arange(5.0)
-    open_return, open_length, sums = finished_episodes(rollout, *carried)
+    after, sums = finished_episodes(rollout, Actors(None, None, *carried))
     total, length, returns, lengths = slow_episodes(rollout, *carried)
-    np.testing.assert_allclose(open_return, total, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(open_length, length)
+    np.testing.assert_allclose(after.episode_return, total, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(after.episode_length, length)
     assert sums["episode/count"] == len(returns)
     assert sums["episode/return_sum"] == pytest.approx(sum(returns), rel=1e-4, abs=1e-3)
     assert sums["episode/length_sum"] == sum(lengths)
@@ -57,8 +58,7 @@ def test_finished_episodes_are_a_slow_loops(seed):
 
 def test_next_obs_is_the_observation_before_the_reset():
     from proxima.algorithms.ppo import PPOConfig, ppo
-    from proxima.core.seeds import first_keys
-    from proxima.train.compiled.chunk import split_streams
+    from proxima.core.seeds import first_keys, split_streams
     from proxima.train.compiled.collect import Collector
 
     env = make(EnvConfig(name="CartPole-v1", max_steps_per_episode=12))

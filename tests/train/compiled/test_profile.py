@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from tiny import tiny
 
+from proxima.core.seeds import split_streams
 from proxima.core.types import Env, PerEnv, TrainState
 from proxima.domains.control.domain import build
 from proxima.domains.control.gymnax import make
 from proxima.train.compiled import profile
-from proxima.train.compiled.chunk import Layout, split_streams
 from proxima.train.compiled.collect import Collector
 from proxima.train.compiled.program import compiled_program
+from proxima.train.devices import Layout
 
 
 def bits(tree) -> list[bytes]:

@@ -7,12 +7,12 @@ import pytest
 from host_envs import COUNTER, NUM_ENVS, STEPS, assert_same, differ, make, without_times
 
 from proxima.core.errors import ProximaError
-from proxima.core.returns import gae
+from proxima.core.losses import gae
 from proxima.core.types import Transition
 from proxima.domains.control import gymnasium as adapter
 from proxima.domains.control.config import EnvConfig
 from proxima.train.checkpoint import split_trials, stack_trials
-from proxima.train.compiled.collect import finished_episodes
+from proxima.train.compiled.episodes import finished_episodes
 from proxima.train.host import program as host
 
 MASKED = EnvConfig(name="TestMasked-v0")
@@ -69,7 +69,7 @@ def test_a_structured_run_restored_goes_on_as_the_one_that_was_not_stopped():
     saved = split_trials(states)
     states, sums = program.chunk(states, on, 2)
     restored, _, _ = make(MASKED, groups=2, normalize_observations=True)
-    resumed, resumed_sums = restored.chunk(restored.place(stack_trials(saved)), on, 2)
+    resumed, resumed_sums = restored.chunk(restored.lay_out(stack_trials(saved)), on, 2)
     assert_same(states, resumed)
     assert_same(without_times(sums), without_times(resumed_sums))
     assert differ(states.learner, stack_trials(saved).learner)
@@ -166,7 +166,7 @@ def test_an_episode_is_truncated_at_the_last_step_before_it_was_lost():
         0.0,
         3.0,
     ]  # environment 1 was lost in its first row
-    *_, episodes = finished_episodes(cut, after.episode_return, after.episode_length)
+    _, episodes = finished_episodes(cut, after)
     reward = np.asarray(rollout.reward)
     returns = [1 + reward[:4, 0].sum(), reward[1:4, 1].sum(), 3 + reward[:7, 2].sum()]
     assert float(episodes["episode/count"]) == 3

@@ -39,7 +39,7 @@ def test_a_restored_run_goes_on_as_the_one_that_was_not_stopped(autoreset):
     assert len(spies[0].resets) == 2 and not set(spies[0].seeds[0]) & set(spies[0].seeds[1])
 
     restored, _, _ = make(trials=2, autoreset=autoreset)
-    resumed, resumed_sums = restored.chunk(restored.place(stack_trials(saved)), on, 2)
+    resumed, resumed_sums = restored.chunk(restored.lay_out(stack_trials(saved)), on, 2)
     assert_same(states, resumed)
     assert_same(without_times(sums), without_times(resumed_sums))
     assert not program.exact_anywhere

@@ -27,7 +27,7 @@ def prepare(scenario: PackingScenario) -> Prepared:
     """The scenario's environment, and its rules on new instances."""
     from proxima.domains.packing.baselines import RULES, scores
     from proxima.domains.packing.jumanji import make
-    from proxima.train.compiled.program import play
+    from proxima.train.compiled.episodes import play
 
     env, name = make(scenario.env, scenario.seed), scenario.env.name
     evaluation_env = replace(env, pool=None)  # makes a new instance at each reset

@@ -59,7 +59,7 @@ def prepare(scenario: TradingScenario) -> Prepared:
     from proxima.domains.trading.env import fill_returns, trading_env
     from proxima.domains.trading.judge import PriceRun, draw, judge
     from proxima.domains.trading.market import SPLITS
-    from proxima.train.compiled.program import recorder
+    from proxima.train.compiled.episodes import recorder
 
     prices = prepare_data(scenario.data, scenario.name)
     config = scenario.env

@@ -10,6 +10,7 @@ from jax import Array
 from proxima.core.parallel import sum_over
 from proxima.core.trees import select
 from proxima.core.types import Agent, Env, PyTree, Streams, Transition, View
+from proxima.train.compiled.episodes import finished_episodes
 
 
 class Actors(NamedTuple):
@@ -64,35 +65,5 @@ class Collector(eqx.Module):
 
         rows = (noise, step_keys, resets)
         (env_state, obs), rollout = jax.lax.scan(step, (actors.env_state, actors.obs), rows)
-        episode_return, episode_length, episodes = finished_episodes(
-            rollout, actors.episode_return, actors.episode_length
-        )
-        actors = Actors(env_state, obs, episode_return, episode_length)
+        actors, episodes = finished_episodes(rollout, actors._replace(env_state=env_state, obs=obs))
         return actors, rollout, sum_over(self.axis, episodes)
-
-
-def finished_episodes(
-    rollout: Transition, open_return: Array, open_length: Array
-) -> tuple[Array, Array, dict[str, Array]]:
-    """Sums over the episodes that end within the rollout, and what the open ones carry on, (B,).
-
-    A step counts towards a finished episode when an ending lies at or after it; what the episode had
-    before this rollout comes in through `open_return` and `open_length`.
-    """
-    real = rollout.mask.astype(jnp.float32)
-    ended = (rollout.terminated | rollout.truncated) & rollout.mask
-    finishes = jax.lax.cummax(ended.astype(jnp.float32), axis=0, reverse=True)
-
-    def divide(amount: Array, carried: Array) -> tuple[Array, Array]:
-        within = jnp.sum(amount * finishes) + jnp.sum(carried * finishes[0])
-        after = jnp.sum(amount * (1 - finishes), axis=0) + carried * (1 - finishes[0])
-        return within, after
-
-    return_sum, open_return = divide(rollout.reward * real, open_return)
-    length_sum, open_length = divide(real, open_length)
-    episodes = {
-        "episode/count": jnp.sum(ended, dtype=jnp.float32),
-        "episode/return_sum": return_sum,
-        "episode/length_sum": length_sum,
-    }
-    return open_return, open_length, episodes

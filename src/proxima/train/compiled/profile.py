@@ -25,20 +25,19 @@ from jax import Array
 from jax.sharding import PartitionSpec as P
 
 from proxima.core.algorithm import Acting
+from proxima.core.seeds import split_streams
 from proxima.core.types import Agent, PerEnv, PyTree, Streams, TrainState, Transition, View
-from proxima.train.compiled.chunk import (
+from proxima.train.compiled.collect import Collector
+from proxima.train.devices import (
     DATA,
     TRIAL,
     Layout,
-    chunk,
     copied,
     on_devices,
     over_trials,
     specs,
-    split_streams,
     zeros_like,
 )
-from proxima.train.compiled.collect import Collector
 
 Profile = dict[str, float]  # seconds per update of all trials together, by part
 
@@ -74,9 +73,9 @@ def swapped(tree: PyTree, axis: int = 0) -> PyTree:
 
 
 def profiler(
-    agent: Agent, collector: Collector, layout: Layout, acting: Acting
+    chunk: Callable[..., PyTree], agent: Agent, collector: Collector, layout: Layout, acting: Acting
 ) -> Callable[[TrainState], Profile]:
-    """The function that measures the parts; the states it is given stay as they are."""
+    """The function that measures the parts, `chunk` being all of them; the states it is given stay."""
 
     def chunks(collector: Any, states: TrainState) -> Callable[[Array], PyTree]:
         states = copied(states)
@@ -84,7 +83,7 @@ def profiler(
 
         def run(times: Array) -> PyTree:
             nonlocal states  # given up to every call
-            states, sums = chunk(layout, agent, collector, states, active, times)
+            states, sums = chunk(collector, states, active, times)
             return sums
 
         return run

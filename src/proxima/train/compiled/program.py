@@ -1,6 +1,10 @@
-"""A Program over compiled environments: training, evaluation and recording are each one program."""
+"""A Program over compiled environments: a chunk is some updates in one program, trials side by side.
 
-from collections.abc import Callable
+A batch of TrainStates (trials first) is divided over the devices along the trial axis, with nothing to
+say to each other; a single large trial is divided along its environments instead, and averages its
+gradient once per minibatch.
+"""
+
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -11,26 +15,17 @@ from jax import Array
 from jax.sharding import PartitionSpec as P
 
 from proxima.core.algorithm import Acting
-from proxima.core.seeds import evaluation_keys, first_keys
-from proxima.core.spaces import Box, Space, action_mask
-from proxima.core.types import Agent, Env, PyTree, TrainState, View
-from proxima.train.compiled.chunk import (
-    TRIAL,
-    Layout,
-    chunk,
-    learner_specs,
-    on_devices,
-    over_trials,
-    place,
-)
+from proxima.core.seeds import first_keys, split_streams
+from proxima.core.trees import select
+from proxima.core.types import Agent, Env, TrainState
 from proxima.train.compiled.collect import Collector
+from proxima.train.compiled.episodes import evaluator, recorder
 from proxima.train.compiled.profile import profiler
-from proxima.train.program import Evaluation, Policy, Program, Recording
+from proxima.train.devices import TRIAL, Layout, lay_out, on_devices, over_trials, specs, zeros_like
+from proxima.train.program import Program
+from proxima.train.stage import is_watched
 
-RECORDED_STEPS = 2_000
-
-Choose = Callable[[View], PyTree]  # a rule: a batch of views → actions
-Measured = tuple[Array, Array]  # returns and lengths of episodes
+Updated = tuple[TrainState, dict[str, Array]]  # states, and metrics or their sums
 
 
 def compiled_program(
@@ -43,13 +38,13 @@ def compiled_program(
     acting: Acting = "act",
 ) -> Program:
     """The Program of an agent on a compiled environment; evaluation may have environments of its own."""
-    seed = jnp.uint32(experiment_seed)
     evaluation_env = evaluation_env or collector.env
     closing_env = closing_env or evaluation_env
+    evaluate = evaluator(agent, evaluation_env, layout, experiment_seed)
 
     def init(seeds: list[int]) -> TrainState:
         # Made on one device and then laid out: made in place, it would need the devices to talk.
-        return place(_init(agent, collector, np.asarray(seeds, np.uint32)), layout)
+        return lay_out(_init(agent, collector, np.asarray(seeds, np.uint32)), layout)
 
     def run(
         states: TrainState, active: np.ndarray, updates: int
@@ -68,36 +63,17 @@ def compiled_program(
             evaluation.result()
         return states
 
-    def evaluate_on(env: Env, learners: PyTree, policy: Policy, episodes: int) -> Evaluation:
-        keys = evaluation_keys(seed, episodes)
-        return Evaluation(*jax.device_get(_evaluate(layout, agent, env, learners, keys, policy)))
-
-    evaluate = partial(evaluate_on, evaluation_env)
-
     return Program(
         init=init,
-        place=partial(place, layout=layout),
+        lay_out=partial(lay_out, layout=layout),
         prepare=prepare,
         chunk=run,
         evaluate=evaluate,
-        examine=partial(evaluate_on, closing_env),
-        record=recorder(agent, closing_env, experiment_seed, RECORDED_STEPS),
+        examine=evaluator(agent, closing_env, layout, experiment_seed),
+        record=recorder(agent, closing_env, experiment_seed),
         steps_per_update=collector.num_envs * collector.steps,
-        profile=profiler(agent, collector, layout, acting),
+        profile=profiler(partial(chunk, layout, agent), agent, collector, layout, acting),
     )
-
-
-def recorder(
-    agent: Agent, env: Env, experiment_seed: int, steps: int
-) -> Callable[[PyTree], Recording]:
-    """The function that plays the first evaluation episode greedily, `steps` steps of it at most."""
-
-    def record(learner: PyTree) -> Recording:
-        key = evaluation_keys(jnp.uint32(experiment_seed), 1)[0]
-        *rows, alive = jax.device_get(_record(agent, env, agent.policy(learner), key, steps))
-        return Recording(*jax.tree.map(lambda row: row[: int(alive.sum())], rows))
-
-    return record
 
 
 @jax.jit
@@ -111,91 +87,63 @@ def _init(agent: Agent, collector: Collector, seeds: Array) -> TrainState:
     return jax.vmap(one)(seeds)
 
 
-@partial(jax.jit, static_argnames=("layout", "policy"))
-def _evaluate(
-    layout: Layout, agent: Agent, env: Env, learners: PyTree, keys: Array, policy: Policy
-) -> Measured:
-    """Returns and lengths, (trials, episodes), each device measuring its own trials."""
+@partial(jax.jit, static_argnames="layout", donate_argnames="states")
+def chunk(
+    layout: Layout,
+    agent: Agent,
+    collector: Collector,
+    states: TrainState,
+    active: Array,
+    updates: Array,
+) -> Updated:
+    """The states after `updates` updates of every active trial, and the sums of their metrics, (trials,).
 
-    def on_one_device(agent: Agent, env: Env, learners: PyTree, keys: Array) -> Measured:
-        def one(learner: PyTree) -> Measured:
-            return _episodes(partial(_act, agent, env.action_space, learner, policy), env, keys)
+    Trials that are not active come back as they were, and so do trials whose loss or gradient stopped
+    being finite: their last good state is the one before this chunk. The states passed in are given up.
+    """
 
-        measured: Measured = over_trials(one, learners)
-        return measured
+    def on_one_device(
+        agent: Agent, collector: Collector, states: TrainState, active: Array, updates: Array
+    ) -> Updated:
+        def some(states: TrainState) -> Updated:
+            run = partial(run_updates, agent, collector, updates=updates)
+            after, sums = over_trials(run, states)
+            return select(active & all_finite(sums), after, states), sums
 
-    in_specs = (P(), P(), learner_specs(learners), P())
-    return on_devices(layout, on_one_device, in_specs, P(TRIAL))(agent, env, learners, keys)
+        shapes = jax.eval_shape(some, states)[1]
+        # A device all of whose trials have stopped leaves its core to the others.
+        result: Updated = jax.lax.cond(
+            jnp.any(active), some, lambda states: (states, zeros_like(shapes)), states
+        )
+        return result
 
-
-def play(choose: Choose, env: Env, experiment_seed: int, episodes: int) -> Evaluation:
-    """What a fixed rule gets on the evaluation episodes, as one trial."""
-    keys = evaluation_keys(jnp.uint32(experiment_seed), episodes)
-    return Evaluation(*(rows[None] for rows in jax.device_get(_play(choose, env, keys))))
-
-
-@partial(jax.jit, static_argnames="choose")
-def _play(choose: Choose, env: Env, keys: Array) -> Measured:
-    return _episodes(lambda view, _: choose(view), env, keys)
-
-
-def _episodes(act: Callable[[View, Array], PyTree], env: Env, keys: Array) -> Measured:
-    """Returns and lengths: each key is one episode, so that short ones count no more than long ones."""
-    reset_keys, step_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
-    env_state, obs = jax.vmap(env.reset)(reset_keys)
-    zeros = jnp.zeros(len(keys))
-    start = (jnp.int32(0), env_state, obs, zeros, zeros, jnp.ones(len(keys), bool))
-
-    def step(carry: PyTree) -> PyTree:
-        time, env_state, obs, returns, lengths, alive = carry
-        now = jax.vmap(jax.random.fold_in, (0, None))(step_keys, time)
-        act_keys, env_keys = jax.vmap(jax.random.split, out_axes=1)(now)
-        action = act(View(obs, env_state), act_keys)
-        next_state, result = jax.vmap(env.step)(env_state, action, env_keys)
-        returns = returns + jnp.where(alive, result.reward, 0.0)
-        ended = result.terminated | result.truncated
-        return time + 1, next_state, result.obs, returns, lengths + alive, alive & ~ended
-
-    *_, returns, lengths, _ = jax.lax.while_loop(lambda carry: jnp.any(carry[-1]), step, start)
-    return returns, lengths
+    in_specs = (P(), P(), specs(states), P(TRIAL), P())
+    sharded = on_devices(layout, on_one_device, in_specs, (specs(states), P(TRIAL)))
+    return sharded(agent, collector, states, active, updates)
 
 
-def _act(
-    agent: Agent, space: Space, learner: PyTree, policy: Policy, view: View, keys: Array
-) -> PyTree:
-    if policy == "greedy":
-        return agent.exploit(learner, view)
-    if policy == "random":
-        return jax.vmap(partial(random_action, space))(keys, action_mask(view.obs))
-    noise = jax.vmap(lambda key: agent.noise(None, key, ()))(keys)
-    return agent.explore(learner, view, noise)[0]
+def run_updates(agent: Agent, collector: Collector, state: TrainState, updates: Array) -> Updated:
+    """`updates` update steps and the sums of their metrics; the number may change without compiling."""
+
+    def body(_: Array, carry: Updated) -> Updated:
+        state, sums = carry
+        state, metrics = update_step(agent, collector, state)
+        return state, jax.tree.map(jnp.add, sums, metrics)
+
+    sums = zeros_like(jax.eval_shape(update_step, agent, collector, state)[1])
+    result: Updated = jax.lax.fori_loop(0, updates, body, (state, sums))
+    return result
 
 
-def random_action(space: Space, key: Array, mask: Array | None = None) -> Array:
-    """A uniform valid action; where a bound is infinite, a standard normal one."""
-    if mask is not None:
-        weight = jax.random.uniform(key, mask.shape)
-        return jnp.argmax(jnp.where(mask, weight, -1.0), axis=-1).astype(jnp.int32)
-    if not isinstance(space, Box):
-        return jax.random.randint(key, space.shape, 0, space.n)
-    if not space.bounded:
-        return jax.random.normal(key, space.shape)
-    low, high = (jnp.asarray(bound).reshape(space.shape) for bound in (space.low, space.high))
-    return jax.random.uniform(key, space.shape, minval=low, maxval=high)
+def update_step(agent: Agent, collector: Collector, state: TrainState) -> Updated:
+    """Collect with the current policy, learn from it: every algorithm and every domain is this."""
+    key, use = split_streams(state.key)
+    actors, rollout, episodes = collector(agent, state.learner, state.actors, use)
+    learner, metrics = agent.update(state.learner, rollout, use.shuffle)
+    return TrainState(learner, actors, key), metrics | episodes
 
 
-@partial(jax.jit, static_argnames="steps")
-def _record(agent: Agent, env: Env, learner: PyTree, key: Array, steps: int) -> PyTree:
-    """Observations, actions and rewards of one episode, and whether it still went on, (steps, ...)."""
-    reset_key, step_key = jax.random.split(key)
-
-    def step(carry: PyTree, key: Array) -> tuple[PyTree, PyTree]:
-        env_state, obs, alive = carry
-        view = jax.tree.map(lambda leaf: leaf[None], View(obs, env_state))
-        action = jax.tree.map(lambda leaf: leaf[0], agent.exploit(learner, view))
-        env_state, result = env.step(env_state, action, key)
-        row = (obs, action, result.reward, alive)
-        return (env_state, result.obs, alive & ~(result.terminated | result.truncated)), row
-
-    start = (*env.reset(reset_key), jnp.asarray(True))
-    return jax.lax.scan(step, start, jax.random.split(step_key, steps))[1]
+def all_finite(sums: dict[str, Array]) -> Array:
+    """Whether a chunk's losses and gradients were finite throughout, per trial."""
+    watched = [sums[key] for key in sums if is_watched(key)]
+    return jnp.all(jnp.isfinite(jnp.stack(watched)), axis=0)

@@ -12,21 +12,15 @@ from jax import Array
 
 from proxima.core.trees import merge_leading
 from proxima.core.types import Agent, PyTree, View
-from proxima.train.compiled.chunk import over_trials
+from proxima.train.devices import over_trials
 
 Act = Callable[[PyTree, PyTree], PyTree]  # a pool's observations, noise → what was chosen
 
 
-def explorer(agent: Agent, policies: PyTree) -> Act:
-    """The function that gives exploring actions, and what the algorithm wants back of them."""
+def chooser(agent: Agent, policies: PyTree, greedy: bool) -> Act:
+    """The function that gives greedy actions, or exploring ones and what the algorithm wants back of them."""
     leaves, structure = jax.tree.flatten((agent, policies))
-    return partial(_compiled(structure, greedy=False), leaves)
-
-
-def exploiter(agent: Agent, policies: PyTree) -> Act:
-    """The function that gives greedy actions; it needs no noise."""
-    leaves, structure = jax.tree.flatten((agent, policies))
-    return partial(_compiled(structure, greedy=True), leaves)
+    return partial(_compiled(structure, greedy), leaves)
 
 
 @functools.cache

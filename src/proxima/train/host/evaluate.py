@@ -21,14 +21,13 @@ from proxima.core.errors import ProximaError
 from proxima.core.seeds import EVALUATION, evaluation_keys, host_seed
 from proxima.core.spaces import ObservationSpace, Space, action_mask, zeros
 from proxima.core.types import Agent, HostEnv, PyTree
-from proxima.train.compiled.program import random_action
-from proxima.train.host.act import Act, exploiter, explorer
-from proxima.train.program import Evaluation, Policy, Recording
+from proxima.train.compiled.episodes import random_action
+from proxima.train.host.act import Act, chooser
+from proxima.train.program import RECORDED_STEPS, Evaluation, Policy, Recording
 
 EVALUATION_STEPS = 100_000  # an evaluation episode longer than this is taken for endless
 NOISE_ROWS = 128  # steps whose randomness an evaluation draws at once
 TRIES = 3  # of a round of evaluation episodes, where processes fail
-RECORDED_STEPS = 2_000
 RECORDED_FRAMES = 500
 
 MakePool = Callable[[int, bool], HostEnv]  # number of environments, with pictures?
@@ -48,14 +47,17 @@ class Evaluator:
     def prepare(self, learners: PyTree, episodes: int, space: ObservationSpace) -> None:
         """Compiles what a greedy evaluation needs."""
         obs = zeros(space, (_count(learners) * _even(episodes, self._width),))
-        exploiter(self._agent, self._agent.policy(learners))(obs, None)
+        chooser(self._agent, self._agent.policy(learners), greedy=True)(obs, None)
 
     def evaluate(self, learners: PyTree, policy: Policy, episodes: int) -> Evaluation:
         """Returns and lengths, (trials, episodes): in a round every environment plays one episode."""
         # A random policy ignores its learner: what one trial gets, all would.
         trials = 1 if policy == "random" else _count(learners)
         width = _even(episodes, self._width)
-        pool = self._pool(trials * width)
+        size = trials * width
+        if size not in self._pools:
+            self._pools[size] = self._make_pool(size, False)
+        pool = self._pools[size]
         act = _policy(self._agent, learners, policy)
         keys = evaluation_keys(jnp.uint32(self._seed), -(-episodes // width) * width)
         rounds = []
@@ -72,7 +74,7 @@ class Evaluator:
     def record(self, learner: PyTree) -> Recording:
         """The first evaluation episode, played greedily, with pictures where there are any."""
         alone = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], learner)
-        act = exploiter(self._agent, self._agent.policy(alone))
+        act = chooser(self._agent, self._agent.policy(alone), greedy=True)
         with contextlib.closing(self._make_pool(1, True)) as pool:
             return _record(pool, act, self._episode_seed(0))
 
@@ -80,11 +82,6 @@ class Evaluator:
         """Frees the pools."""
         for pool in self._pools.values():
             pool.close()
-
-    def _pool(self, size: int) -> HostEnv:
-        if size not in self._pools:
-            self._pools[size] = self._make_pool(size, False)
-        return self._pools[size]
 
     def _episode_seed(self, episode: int) -> int:
         return host_seed(self._seed + EVALUATION + episode, self._seed, 0)
@@ -103,12 +100,10 @@ def _even(episodes: int, width: int) -> int:
 
 def _policy(agent: Agent, learners: PyTree, policy: Policy) -> Act:
     """The function (obs, noise) → actions of a whole pool."""
-    if policy == "greedy":
-        return exploiter(agent, agent.policy(learners))
     if policy == "random":
         return _take_drawn
-    explore = explorer(agent, agent.policy(learners))
-    return lambda obs, noise: explore(obs, noise)[0]
+    choose = chooser(agent, agent.policy(learners), policy == "greedy")
+    return choose if policy == "greedy" else lambda obs, noise: choose(obs, noise)[0]
 
 
 def _take_drawn(obs: PyTree, drawn: np.ndarray) -> PyTree:

@@ -19,12 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from proxima.core.seeds import FIRST_RESET, first_keys, host_seed
+from proxima.core.seeds import FIRST_RESET, first_keys, host_seed, split_streams
 from proxima.core.trees import select
 from proxima.core.types import Agent, HostEnv, PyTree, Streams, TrainState, Transition
-from proxima.train.compiled.chunk import all_finite, copied, over_trials, split_streams
-from proxima.train.compiled.collect import finished_episodes
-from proxima.train.host.act import explorer
+from proxima.train.compiled.episodes import finished_episodes
+from proxima.train.compiled.program import all_finite
+from proxima.train.devices import copied, over_trials
+from proxima.train.host.act import chooser
 from proxima.train.host.collect import HostCollector
 from proxima.train.host.evaluate import Evaluator, MakePool
 from proxima.train.program import Program
@@ -58,10 +59,6 @@ def host_program(
     training = Training(agent, collector, num_envs, steps)
     evaluator = Evaluator(agent, pools.evaluate, pools.evaluation_width, experiment_seed)
 
-    def init(seeds: list[int]) -> TrainState:
-        states: TrainState = _init(agent, jnp.asarray(seeds, jnp.uint32), num_envs)
-        return states
-
     def prepare(states: TrainState, episodes: int) -> TrainState:
         training.prepare(states)
         evaluator.prepare(states.learner, episodes, collector.observation_space)
@@ -72,8 +69,8 @@ def host_program(
         evaluator.close()
 
     return Program(
-        init=init,
-        place=jax.device_put,
+        init=lambda seeds: _init(agent, jnp.asarray(seeds, jnp.uint32), num_envs),
+        lay_out=jax.device_put,
         prepare=prepare,
         chunk=training.run,
         evaluate=evaluator.evaluate,
@@ -111,7 +108,7 @@ class Training:
         for _ in range(updates):
             begun = time.perf_counter()
             key, shuffle, noise = _begin(self._agent, learner, key, active, self._shape)
-            explore = explorer(self._agent, policy)
+            explore = chooser(self._agent, policy, greedy=False)
             rollout, stepping = self._collector.collect(explore, jax.device_get(noise))
             self._steps += self._shape[0]
             collected = time.perf_counter()
@@ -137,7 +134,8 @@ class Training:
         _, shuffle, noise = _begin(self._agent, states.learner, states.key, none, self._shape)
         learner = copied(states.learner)  # the update gives its own up
         policy = self._agent.policy(states.learner)
-        rollout = self._collector.example(explorer(self._agent, policy), jax.device_get(noise))
+        explore = chooser(self._agent, policy, greedy=False)
+        rollout = self._collector.example(explore, jax.device_get(noise))
         _update(self._agent, learner, policy, states.actors, rollout, shuffle, jnp.asarray(none))
 
     def _follow(self, actors: HostActors, active: np.ndarray) -> None:
@@ -223,13 +221,8 @@ def _update(
         learner, actors, rollout, key = trial
         rollout, actors = _cut_at_losses(rollout, actors)
         learner, metrics = agent.update(learner, rollout, key)
-        open_return, open_length, episodes = finished_episodes(
-            rollout, actors.episode_return, actors.episode_length
-        )
-        actors = actors._replace(
-            steps=actors.steps + steps, episode_return=open_return, episode_length=open_length
-        )
-        return (learner, actors), metrics | episodes
+        actors, episodes = finished_episodes(rollout, actors)
+        return (learner, actors._replace(steps=actors.steps + steps)), metrics | episodes
 
     by_trial = jax.tree.map(
         lambda leaf: leaf.reshape(steps, len(active), -1, *leaf.shape[2:]).swapaxes(0, 1), rollout

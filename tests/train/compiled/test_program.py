@@ -12,19 +12,19 @@ from probes import BOTH
 from problems import problem_of
 
 from proxima.algorithms.ppo import PPOConfig, ppo
-from proxima.core.seeds import first_keys
+from proxima.core.seeds import first_keys, split_streams
 from proxima.core.types import TrainState
-from proxima.train.compiled.chunk import (
+from proxima.train.compiled.collect import Collector
+from proxima.train.compiled.program import chunk
+from proxima.train.devices import (
     DATA,
     Layout,
-    chunk,
+    lay_out,
     learner_specs,
     make_mesh,
-    place,
-    split_streams,
+    plan_layout,
+    wanted_devices,
 )
-from proxima.train.compiled.collect import Collector
-from proxima.train.devices import plan_layout, wanted_devices
 
 ENVS = 8
 CONFIG = PPOConfig(
@@ -82,7 +82,7 @@ def test_a_batch_shared_by_devices_is_learnt_from():
     config = replace(CONFIG, epochs_per_update=4, minibatch_size=32)
     agent, collector = make(config, DATA)
     layout = Layout(1, 2)
-    states = place(start(agent, collector, [0]), layout)
+    states = lay_out(start(agent, collector, [0]), layout)
     states, sums = chunk(layout, agent, collector, states, jnp.ones(1, bool), jnp.int32(60))
     assert sums["episode/count"][0] == 60 * 128  # every step ends an episode, on both devices
     _, last = chunk(layout, agent, collector, states, jnp.ones(1, bool), jnp.int32(5))
@@ -99,7 +99,7 @@ def test_stopped_trials_stay_and_broken_ones_go_back():
     layout = Layout(2, 1)
     active = jnp.asarray([True, False, True, True])
     run = partial(chunk, layout, agent, collector)
-    states, sums = run(place(states, layout), active, jnp.int32(3))
+    states, sums = run(lay_out(states, layout), active, jnp.int32(3))
     moved = [
         any(
             (np.asarray(new)[trial] != old[trial]).any()
