@@ -48,6 +48,7 @@ PATH = (
     ("train/compiled/program.py", "train/compiled/chunk.py", "train/chunk.py"),
     ("train/compiled/collect.py", "train/collect.py"),
     ("algorithms/ppo.py",),
+    ("core/returns.py",),
     ("core/losses.py",),
 )
 WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proxima.core.losses import discounted_sums, gae
+from proxima.core.returns import discounted_sums, gae
 
 
 def random_rollout(seed, steps=50, envs=7):

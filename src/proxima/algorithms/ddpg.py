@@ -32,10 +32,11 @@ from proxima.core.branch import steps_when, when
 from proxima.core.errors import ProximaError
 from proxima.core.faults import Fault
 from proxima.core.hyper import make_hyper, without_numbers
-from proxima.core.losses import absolute_error, smooth_error, td_target, value_error
+from proxima.core.losses import absolute_error, smooth_error, value_error
 from proxima.core.network import NetworkSpec
 from proxima.core.normalize import Moments, add_samples, first_moments, normalize
 from proxima.core.replay import Replay, add, empty, sample
+from proxima.core.returns import td_target
 from proxima.core.spaces import Box, Space, flat_size, zeros
 from proxima.core.trees import merge_leading, pack_rows, select
 from proxima.core.types import PerEnv, PyTree, Transition, View

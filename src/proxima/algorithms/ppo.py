@@ -32,6 +32,7 @@ from proxima.core.hyper import make_hyper, without_numbers
 from proxima.core.network import PolicyAndValue
 from proxima.core.normalize import Moments, add_samples, first_moments, normalize
 from proxima.core.parallel import mean_over, standardize, sum_over
+from proxima.core.returns import discounted_sums, gae
 from proxima.core.shuffle import permutations
 from proxima.core.spaces import Box, flat_size, zeros
 from proxima.core.trees import merge_leading, pack_rows
@@ -222,7 +223,7 @@ class PPO(eqx.Module):
         ended = rollout.terminated | rollout.truncated
         reward = jnp.where(rollout.mask, rollout.reward, 0.0)
         start, gamma = learner.running_return.value, learner.hyper.gamma
-        running, sums = losses.discounted_sums(start, reward, ended, gamma)
+        running, sums = discounted_sums(start, reward, ended, gamma)
         moments = add_samples(learner.return_moments, sums, rollout.mask, self.problem.axis)
         learner = learner._replace(return_moments=moments, running_return=PerEnv(running))
         return reward / jnp.sqrt(moments.variance + 1e-8), learner
@@ -314,7 +315,7 @@ def make_batch(learner: Learner, rollout: Transition, reward: Array) -> Batch:
     obs = normalize(learner.obs_moments, rollout.obs)
     value, next_value = values(learner, rollout, obs)
     endings, hyper = (rollout.terminated, rollout.truncated), learner.hyper
-    advantage = losses.gae(reward, value, next_value, *endings, hyper.gamma, hyper.gae_lambda)
+    advantage = gae(reward, value, next_value, *endings, hyper.gamma, hyper.gae_lambda)
     return Batch(
         obs=obs,
         action=rollout.action,

@@ -37,10 +37,11 @@ from proxima.core.distributions import Distribution
 from proxima.core.errors import ProximaError
 from proxima.core.faults import Fault
 from proxima.core.hyper import make_hyper, without_numbers
-from proxima.core.losses import gae, value_error
+from proxima.core.losses import value_error
 from proxima.core.network import NetworkSpec, PolicyAndValue
 from proxima.core.normalize import Moments, add_samples, first_moments, normalize
 from proxima.core.replay import Replay, add, empty, pack_sequences, sample
+from proxima.core.returns import gae
 from proxima.core.spaces import Box, zeros
 from proxima.core.trees import fingerprint
 from proxima.core.types import PyTree, Transition, View

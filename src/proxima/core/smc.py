@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from proxima.core.branch import when
-from proxima.core.losses import td_target
+from proxima.core.returns import td_target
 from proxima.core.trees import select
 from proxima.core.types import PyTree, Step
 

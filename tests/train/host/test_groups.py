@@ -7,7 +7,7 @@ import pytest
 from host_envs import COUNTER, NUM_ENVS, STEPS, assert_same, differ, make, without_times
 
 from proxima.core.errors import ProximaError
-from proxima.core.losses import gae
+from proxima.core.returns import gae
 from proxima.core.types import Transition
 from proxima.domains.control import gymnasium as adapter
 from proxima.domains.control.config import EnvConfig

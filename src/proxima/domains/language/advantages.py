@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from proxima.core.losses import gae
 from proxima.core.parallel import standardize
+from proxima.core.returns import gae
 from proxima.domains.language.rewards import last_tokens
 
 EPS = 1e-4  # added to a group's deviation (TRL's GRPO): completions that are all worth the same teach nothing

@@ -1,0 +1,51 @@
+"""Returns and advantages along a rollout, time first."""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+
+def gae(
+    reward: Array,
+    value: Array,
+    next_value: Array,
+    terminated: Array,
+    truncated: Array,
+    gamma: Array,
+    lam: Array,
+) -> Array:
+    """Generalised advantage estimates, shaped like `reward` (T, ...).
+
+    A_t = δ_t + γλ (1 − ended_t) A_{t+1},   δ_t = r_t + γ (1 − terminated_t) V(s'_t) − V(s_t)
+
+    `next_value` is V of the observation before any reset: termination ends the value, truncation only
+    the episode (Schulman et al. 2016, arXiv 1506.02438, eq. 16; the two endings as in arXiv 1712.00378).
+    """
+    delta = reward + gamma * jnp.where(terminated, 0.0, next_value) - value
+    decay = gamma * lam * (1.0 - (terminated | truncated))
+
+    def backwards(advantage: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+        delta, decay = row
+        advantage = delta + decay * advantage
+        return advantage, advantage
+
+    _, advantages = jax.lax.scan(
+        backwards, jnp.zeros_like(delta[0]), (delta, decay), reverse=True, unroll=16
+    )
+    return advantages
+
+
+def discounted_sums(start: Array, reward: Array, ended: Array, gamma: Array) -> tuple[Array, Array]:
+    """Sums G_t = γ G_{t−1} + r_t, restarted after an ending: what is carried on (B,), and all (T, B)."""
+
+    def forwards(total: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+        reward, ended = row
+        total = gamma * total + reward
+        return jnp.where(ended, 0.0, total), total
+
+    return jax.lax.scan(forwards, start, (reward, ended), unroll=16)
+
+
+def td_target(reward: Array, next_value: Array, terminated: Array, gamma: Array) -> Array:
+    """One-step targets r + γ (1 − terminated) V(s'): a termination ends the value, a truncation does not."""
+    return reward + gamma * jnp.where(terminated, 0.0, next_value)
