@@ -21,7 +21,7 @@ SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 def measure(path: Path | None) -> dict[str, float]:
     """Seconds and peak of reading and of preparing one file; without one, the peak of the imports."""
     from proxima.domains.trading.config import DataConfig
-    from proxima.domains.trading.data import prepare, read_source
+    from proxima.domains.trading.data import prepare_source, read_source
 
     seconds = [0.0, 0.0]
     if path is not None:
@@ -29,7 +29,7 @@ def measure(path: Path | None) -> dict[str, float]:
         start = time.perf_counter()
         source = read_source(config, "benchmark")
         read = time.perf_counter()
-        prepare(source, config)
+        prepare_source(source, config)
         seconds = [read - start, time.perf_counter() - read]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # kilobytes on Linux
     return {"read": seconds[0], "prepare": seconds[1], "peak": peak}

@@ -103,7 +103,7 @@ def run_console(stderr: bool = False) -> Console:
     return Console(file=output, **PLAIN)
 
 
-class Progress(NamedTuple):
+class ProgressLine(NamedTuple):
     """How far something has come."""
 
     of: Any  # a run, or a stage of a trial
@@ -117,7 +117,7 @@ class Screen(NamedTuple):
     """Where progress is shown."""
 
     say: Callable[[str], None]
-    show: Callable[[Progress], None]
+    show: Callable[[ProgressLine], None]
     close: Callable[[], None]
 
 
@@ -151,7 +151,7 @@ def _terminal(console: Console, waiting: str) -> Screen:
 def _log(console: Console) -> Screen:
     shown: dict[Any, float] = {}
 
-    def show(progress: Progress) -> None:
+    def show(progress: ProgressLine) -> None:
         last = shown.get(progress.of, -1.0)
         if progress.ended or progress.fraction >= last + 0.1:
             shown[progress.of] = progress.fraction

@@ -21,7 +21,7 @@ from proxima.run.display import View
 from proxima.run.results import Registered
 from proxima.run.screen import live_display
 from proxima.scenario import load
-from proxima.terminal import PLAIN, Output, Progress, open_screen
+from proxima.terminal import PLAIN, Output, ProgressLine, open_screen
 from proxima.train.books import Book
 from proxima.train.books import Progress as Done
 from proxima.train.loop import Report
@@ -260,7 +260,7 @@ def test_a_terminal_redraws_its_lines():
 
     with os.fdopen(slave, "w") as stream:
         screen = open_screen(Console(file=stream, **PLAIN), "waiting")
-        screen.show(Progress("run", 0.5, False, terminal.Text("half way")))
+        screen.show(ProgressLine("run", 0.5, False, terminal.Text("half way")))
         screen.say("a message")
         screen.close()
         wait_until(lambda: is_shown("a message"))

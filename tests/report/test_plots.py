@@ -172,17 +172,17 @@ def test_band_keeps_the_last_value_of_early_trials_and_leaves_failed_ones_out():
 
 def test_comparison_rows_and_improvement():
     results = [trial_result(k, [100.0 * k, 100.0 * k + 50]) for k in range(3)]
-    run = comparison.Run("ours", [curve(1)] * 3, results)
-    lone = comparison.Run("lone", [curve(1)], results[:1])
+    run = comparison.RunCurves("ours", [curve(1)] * 3, results)
+    lone = comparison.RunCurves("lone", [curve(1)], results[:1])
     rows = trials.comparison_rows([run, lone])
     assert json.dumps(rows, allow_nan=False)
     assert rows[0]["iqm"] == pytest.approx(125.0)
     assert (rows[0]["trials"], rows[0]["converged"], rows[0]["steps/s"]) == (3, "2/3", 512_346)
     assert (rows[1]["low"], rows[1]["high"]) == (None, None)
     assert trials.improvement(run, lone)["probability"] == 0.5
-    broken = comparison.Run("broken", [], [results[0] | {"evaluation": None}])
+    broken = comparison.RunCurves("broken", [], [results[0] | {"evaluation": None}])
     assert trials.improvement(run, broken)["failed"] == 1
-    longer = comparison.Run("longer", [], [trial_result(0, [1.0, 2.0, 3.0])])
+    longer = comparison.RunCurves("longer", [], [trial_result(0, [1.0, 2.0, 3.0])])
     with pytest.raises(ProximaError, match=r"different numbers of episodes \(2, 3\).*final_epis"):
         trials.improvement(run, longer)
 
@@ -216,7 +216,9 @@ def save_returns(path, *of):
 
 
 RUNS = [
-    comparison.Run(name, [curve(1), curve(1.5, 60_000)], [trial_result(k, SPREAD) for k in (0, 1)])
+    comparison.RunCurves(
+        name, [curve(1), curve(1.5, 60_000)], [trial_result(k, SPREAD) for k in (0, 1)]
+    )
     for name in ("first", "second")
 ]
 PICTURES = {

@@ -67,7 +67,7 @@ def run(kind: str, said: list[str] | None = None, callback=None, **more) -> Summ
 
 def break_trial(monkeypatch, trial: int, after: int) -> None:
     """The loss of one trial is no number once its stage has done so many updates; its state is kept."""
-    prepare = start.prepare
+    prepare = start.make_runnable
 
     def broken(scenario):
         made = prepare(scenario)
@@ -77,7 +77,7 @@ def break_trial(monkeypatch, trial: int, after: int) -> None:
         ]
         return made._replace(prepared=made.prepared._replace(stages=stages))
 
-    monkeypatch.setattr(start, "prepare", broken)
+    monkeypatch.setattr(start, "make_runnable", broken)
 
 
 def _breaking(make, trial: int, after: int):

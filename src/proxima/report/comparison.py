@@ -25,7 +25,7 @@ SORTED_WORDS = (
 Returns = Sequence[Sequence[float]]  # of each trial's episodes
 
 
-class Run(NamedTuple):
+class RunCurves(NamedTuple):
     """One run as a comparison sees it."""
 
     name: str
@@ -116,7 +116,7 @@ def returns_figure(
     return figure
 
 
-def compare_runs(path: str | Path, runs: Sequence[Run], target: float | None = None) -> None:
+def compare_runs(path: str | Path, runs: Sequence[RunCurves], target: float | None = None) -> None:
     """Draw each run's IQM and interval over its trials in one picture."""
     bands = [band(run.curves) for run in runs]
     figure, axes = _captioned(_explain(bands))

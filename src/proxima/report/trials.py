@@ -10,7 +10,7 @@ from proxima.core.errors import ProximaError
 from proxima.core.records import Record
 from proxima.report import statistics, style
 from proxima.report.chosen import Scores, roles
-from proxima.report.comparison import Run
+from proxima.report.comparison import RunCurves
 from proxima.report.html import Content, Markup, fold, join, table
 from proxima.report.style import INK, WIDTH, Box
 
@@ -43,7 +43,7 @@ def trial_rows(results: Sequence[Record]) -> list[Row]:
     ]
 
 
-def comparison_rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
+def comparison_rows(runs: Sequence[RunCurves]) -> list[dict[str, Any]]:
     """One row per run: what its trials earn after training, and what that took."""
     rows = []
     for name, _, results in runs:
@@ -66,7 +66,7 @@ def comparison_rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
     return rows
 
 
-def improvement(first: Run, second: Run) -> dict[str, Any]:
+def improvement(first: RunCurves, second: RunCurves) -> dict[str, Any]:
     """How much better the first run's trials are than the second's on the same episodes."""
     one, other = episode_returns(first.results), episode_returns(second.results)
     counts = {len(returns) for returns in (*one, *other) if len(returns)}

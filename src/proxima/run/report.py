@@ -73,14 +73,14 @@ def compare_references(
     return trials.comparison_rows(runs), improvements
 
 
-def _load_run(files: RunFiles) -> comparison.Run:
+def _load_run(files: RunFiles) -> comparison.RunCurves:
     summary = read_summary(files)
     if summary.aggregate is None:
         raise ProximaError(
             f"{files.root}: no stage of it was evaluated in episodes: nothing to compare"
         )
     curves = read_curves(files, domain_of(load_scenario(files)).curve, summary.trials)
-    return comparison.Run(summary.scenario, curves, summary.trials)
+    return comparison.RunCurves(summary.scenario, curves, summary.trials)
 
 
 def read_curves(
@@ -92,7 +92,7 @@ def read_curves(
     return [plots.series(read_rows(path), metric) for path in paths]
 
 
-def _improvement(first: comparison.Run, second: comparison.Run) -> dict[str, Any]:
+def _improvement(first: comparison.RunCurves, second: comparison.RunCurves) -> dict[str, Any]:
     try:
         difference = trials.improvement(first, second)
     except ProximaError as error:

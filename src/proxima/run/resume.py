@@ -9,7 +9,7 @@ from proxima.run.read import load_scenario, read_info, read_summary
 from proxima.run.restore import saved_scenario
 from proxima.run.results import RunInfo, Summary
 from proxima.run.screen import shown_progress
-from proxima.run.start import prepare, run_stages
+from proxima.run.start import make_runnable, run_stages
 from proxima.scenario import Overrides, Scenario, changed, differences, dump, to_stored
 
 MOST_KEYS = 4  # that a message names
@@ -51,7 +51,7 @@ def _finished(files: RunFiles, display: Display) -> Summary:
 def _resume(
     files: RunFiles, info: RunInfo, changes: Overrides, callback: Callback | None, display: Display
 ) -> Summary:
-    start = prepare(_scenario_to_resume(files, changes, display))
+    start = make_runnable(_scenario_to_resume(files, changes, display))
     try:
         facts = start.prepared.facts
         if facts is not None and info.data is not None:

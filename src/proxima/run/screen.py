@@ -9,7 +9,7 @@ from rich.text import Text
 
 from proxima.run.display import Display, View, silent
 from proxima.scenario import Scenario
-from proxima.terminal import PLAIN, Progress, in_notebook, open_screen
+from proxima.terminal import PLAIN, ProgressLine, in_notebook, open_screen
 
 STATES = {
     None: "running",
@@ -30,12 +30,14 @@ def live_display(console: Console, scenario: Scenario) -> Display:
         ended = not view.report.progress.active.any()
         states = trial_states(view) if len(view.stage.trials) > 1 else Text()
         line = progress_line(view, scenario)
-        screen.show(Progress((view.name, view.stage.trials), view.fraction, ended, line, states))
+        screen.show(
+            ProgressLine((view.name, view.stage.trials), view.fraction, ended, line, states)
+        )
 
     def working(what: str, done: int, total: int) -> None:
         text = _bar(scenario.name, done / total)
         text.append(f"  {what}" + (f" {done + 1} of {total}" if total > 1 else ""), style="dim")
-        screen.show(Progress(what, done / total, False, text))
+        screen.show(ProgressLine(what, done / total, False, text))
 
     return Display(screen.say, progress, working, screen.close)
 

@@ -31,7 +31,7 @@ def run_multiple_experiments(
     progress: bool = False,
 ) -> Summary:
     """All trials of a scenario; returns what summary.json holds. `progress` shows how far it is."""
-    start = prepare(scenario)  # first: a scenario that cannot be built leaves no run behind
+    start = make_runnable(scenario)  # first: a scenario that cannot be built leaves no run behind
     try:
         files = create_run(scenario.output_directory, scenario.name, scenario.trials)
         write_text(files.scenario, dump(scenario))
@@ -54,7 +54,7 @@ def run_single_experiment(
     return summary.trials[0]
 
 
-def prepare(scenario: Scenario) -> Start:
+def make_runnable(scenario: Scenario) -> Start:
     """The scenario's domain makes it runnable."""
     from proxima.train.devices import use_compilation_cache
 

@@ -11,8 +11,8 @@ from proxima.core.errors import ProximaError
 from proxima.domains.trading.config import DataConfig, FeatureConfig, SplitConfig
 from proxima.domains.trading.data import (
     METADATA_KEY,
-    prepare,
     prepare_data,
+    prepare_source,
     read_made,
     read_source,
     synthetic_path,
@@ -153,12 +153,12 @@ def shocked(source, start):
 def test_what_comes_after_train_does_not_change_train(prepared):
     source, found = prepared
     for split in ("validation", "test"):
-        other = prepare(shocked(source, found.bounds[split][0]), CONFIG)
+        other = prepare_source(shocked(source, found.bounds[split][0]), CONFIG)
         np.testing.assert_array_equal(other.train.features, found.train.features)
         assert other.scalers == found.scalers
         assert not np.array_equal(other.split(split).features, found.split(split).features)
     # the control: a shock within train does change it, before the shock too
-    other = prepare(shocked(source, 300), CONFIG)
+    other = prepare_source(shocked(source, 300), CONFIG)
     assert not np.array_equal(other.train.features[:100], found.train.features[:100])
 
 
@@ -179,14 +179,14 @@ def test_a_feature_of_deviation_1e_6_comes_out_with_deviation_1(prepared, regist
     def tiny(window):
         return 3.0 + 1e-6 * pl.col("volume").log()
 
-    found = prepare(prepared[0], one_feature("tiny"))
+    found = prepare_source(prepared[0], one_feature("tiny"))
     assert found.scalers[0].std == pytest.approx(0.5e-6, rel=0.1)
     assert found.train.features.std() == pytest.approx(1, rel=1e-4)
     assert np.unique(found.train.features).size == len(found.train.features)
 
 
 def test_an_unscaled_feature_stays_as_it_is(prepared):
-    found = prepare(prepared[0], one_feature("log_return", scale="none"))
+    found = prepare_source(prepared[0], one_feature("log_return", scale="none"))
     moves = np.diff(np.log(prepared[0].frame["close"].to_numpy()))
     first, last = found.bounds["train"]
     np.testing.assert_array_equal(
@@ -198,8 +198,8 @@ def test_a_constant_feature_is_named_with_a_remedy(prepared):
     with pytest.raises(
         ProximaError, match=r"feature hour_cos: is 1 in every row .* set its scale: none"
     ):
-        prepare(prepared[0], one_feature("hour_cos"))
-    found = prepare(prepared[0], one_feature("hour_cos", scale="none"))
+        prepare_source(prepared[0], one_feature("hour_cos"))
+    found = prepare_source(prepared[0], one_feature("hour_cos", scale="none"))
     assert set(found.train.features[:, 0]) == {1.0}
 
 
@@ -211,19 +211,19 @@ def test_values_that_are_no_numbers_are_named(prepared, registry):
     with pytest.raises(
         ProximaError, match=r"feature sometimes: has no value in row 50 \(20 such rows\)"
     ):
-        prepare(prepared[0], one_feature("sometimes"))
+        prepare_source(prepared[0], one_feature("sometimes"))
     still = prepared[0]._replace(frame=prepared[0].frame.with_columns(volume=pl.lit(0.0)))
     with pytest.raises(
         ProximaError, match=r"feature volume_zscore_20: has nan in row 20 .* leave the feature"
     ):
-        prepare(still, one_feature("volume_zscore"))
+        prepare_source(still, one_feature("volume_zscore"))
 
 
 def test_a_window_longer_than_the_data(prepared):
     with pytest.raises(
         ProximaError, match=r"feature ma_ratio_5000: has no value in any of 1,000 rows"
     ):
-        prepare(prepared[0], one_feature("ma_ratio", window=5_000))
+        prepare_source(prepared[0], one_feature("ma_ratio", window=5_000))
 
 
 def test_a_warm_up_longer_than_where_it_is_looked_for_first(registry, tmp_path):
@@ -240,7 +240,7 @@ def test_too_few_rows_for_the_split_names_the_file(prepared):
     with pytest.raises(
         ProximaError, match=r"mine.parquet: 500 usable rows are too few to split: .* need"
     ):
-        prepare(prepared[0], one_feature("ma_ratio", window=501))
+        prepare_source(prepared[0], one_feature("ma_ratio", window=501))
 
 
 def test_a_leak_is_found_when_the_dataset_is_built(prepared, registry):
@@ -250,16 +250,18 @@ def test_a_leak_is_found_when_the_dataset_is_built(prepared, registry):
 
     config = one_feature("whole")
     with pytest.raises(ProximaError, match="feature whole: looks ahead"):
-        prepare(prepared[0], config)
+        prepare_source(prepared[0], config)
     with pytest.raises(ProximaError, match="feature whole: looks ahead"):
-        prepare(prepared[0], replace(config, leaky=True))  # only what is labelled as a leak may
+        prepare_source(
+            prepared[0], replace(config, leaky=True)
+        )  # only what is labelled as a leak may
 
 
 def test_a_labelled_leak_in_a_leaky_scenario(prepared):
     features = (FeatureConfig(kind="next_return", scale="none"), FeatureConfig(kind="log_return"))
     with pytest.raises(ProximaError, match=r"next_return looks ahead; only .* data.leaky"):
-        prepare(prepared[0], replace(CONFIG, features=features))
-    found = prepare(prepared[0], replace(CONFIG, features=features, leaky=True))
+        prepare_source(prepared[0], replace(CONFIG, features=features))
+    found = prepare_source(prepared[0], replace(CONFIG, features=features, leaky=True))
     assert found.bounds["test"][1] == 999  # the last bar has no next one
     moves = np.diff(np.log(found.train.close))
     np.testing.assert_allclose(found.train.features[:-1, 0], moves, rtol=1e-5)
@@ -267,7 +269,7 @@ def test_a_labelled_leak_in_a_leaky_scenario(prepared):
 
 def test_folds_come_through(prepared):
     split = SplitConfig(folds=2, fold=1, mode="sliding")
-    found = prepare(prepared[0], replace(CONFIG, split=split))
+    found = prepare_source(prepared[0], replace(CONFIG, split=split))
     assert found.bounds["test"] == (902, 1_000) and found.bounds["train"][0] == 118
 
 

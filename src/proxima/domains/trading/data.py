@@ -1,7 +1,7 @@
 """From a file of prices to what a training run needs.
 
     read_source      find the file, read it strictly, hold what it says of itself against the scenario
-    prepare          features ─► causality check ─► warm-up cut ─► purged split ─► scaled on train only
+    prepare_source   features ─► causality check ─► warm-up cut ─► purged split ─► scaled on train only
 
 One feature at a time is in float64; the matrix of all is float32. Prices are views of what was read. So
 the peak is the file's six columns, the matrix and the intermediate columns of a single feature.
@@ -93,10 +93,10 @@ def read_source(config: DataConfig, name: str, root: str | Path = ".") -> Source
 
 def prepare_data(config: DataConfig, name: str, root: str | Path = ".") -> Prepared:
     """The scenario's market, checked, featurised, split and scaled."""
-    return prepare(read_source(config, name, root), config)
+    return prepare_source(read_source(config, name, root), config)
 
 
-def prepare(source: Source, config: DataConfig) -> Prepared:
+def prepare_source(source: Source, config: DataConfig) -> Prepared:
     """A source's market, featurised, split and scaled."""
     frame, columns = source.frame, resolve_features(config.features, config.leaky)
     first, last = _usable_rows(frame, columns)

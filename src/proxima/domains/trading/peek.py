@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from proxima.core.errors import ProximaError
 from proxima.domains.trading.config import DataConfig
-from proxima.domains.trading.data import Source, prepare, read_source
+from proxima.domains.trading.data import Source, prepare_source, read_source
 from proxima.domains.trading.domain import TradingScenario
 from proxima.domains.trading.market import SPLITS, Prepared
 from proxima.domains.trading.plots import price_plot
@@ -57,7 +57,7 @@ def peek(source: Source, config: DataConfig) -> dict[str, Any]:
         "problem": None,
     }
     try:
-        prepared = prepare(source, config)
+        prepared = prepare_source(source, config)
         summary |= {"splits": _splits(prepared), "features": _features(prepared)}
     except ProximaError as failure:
         summary["problem"] = str(failure)

@@ -34,7 +34,7 @@ MakePool = Callable[[int, bool], HostEnv]  # number of environments, with pictur
 
 
 @final
-class Evaluator:
+class HostEvaluator:
     """Plays an agent's evaluation episodes, in pools that it makes when needed and then keeps."""
 
     def __init__(self, agent: Agent, make_pool: MakePool, width: int, experiment_seed: int):

@@ -27,7 +27,7 @@ from proxima.train.compiled.program import all_finite
 from proxima.train.devices import copied, over_trials
 from proxima.train.host.act import chooser
 from proxima.train.host.collect import HostCollector
-from proxima.train.host.evaluate import Evaluator, MakePool
+from proxima.train.host.evaluate import HostEvaluator, MakePool
 from proxima.train.program import Program
 
 SUMS = ("episode_return", "episode_length")  # of the open episodes
@@ -57,7 +57,7 @@ def host_program(
     """The Program of an agent on host environments, `num_envs` for each trial."""
     collector = HostCollector(pools.train(trials * num_envs), trials, steps)
     training = Training(agent, collector, num_envs, steps)
-    evaluator = Evaluator(agent, pools.evaluate, pools.evaluation_width, experiment_seed)
+    evaluator = HostEvaluator(agent, pools.evaluate, pools.evaluation_width, experiment_seed)
 
     def prepare(states: TrainState, episodes: int) -> TrainState:
         training.prepare(states)
