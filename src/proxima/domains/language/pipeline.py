@@ -56,7 +56,7 @@ class Trial(NamedTuple):
         """A key of the trial's seed, for one role."""
         return jax.random.fold_in(jax.random.key(self.seed), role)
 
-    def place(self, rows: Rows) -> Rows:
+    def layout(self, rows: Rows) -> Rows:
         """Rows as they lie over the mesh's devices."""
         return lay_out_rows(rows, self.scenario.model.mesh)
 

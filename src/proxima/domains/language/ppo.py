@@ -70,7 +70,7 @@ def ppo_stage(
     checkpoint: bool = False,
     evaluate: Callable[[PPOState], dict[str, float]] = lambda state: {},
     evaluate_every: int = 10,
-    place: Layout = lambda rows: rows,
+    layout: Layout = lambda rows: rows,
     critic: Part | None = None,
 ) -> Training:
     """The stage over prompts as ids; `checkpoint` spares memory inside layers.
@@ -89,7 +89,7 @@ def ppo_stage(
     def update(state: PPOState, n: int) -> tuple[PPOState, dict[str, float]]:
         started = time.perf_counter()
         chosen = [prompts[i] for i in next_prompts(len(prompts), asked, seed, int(state.cursor))]
-        rows = place(prompt_rows(chosen, repeats(config), tokenizer.pad_id, longest))
+        rows = layout(prompt_rows(chosen, repeats(config), tokenizer.pad_id, longest))
         key = jax.random.fold_in(state.sample_key, state.updates)
         samples = jax.block_until_ready(generator.generate(state.policy, rows, key))
         generated = time.perf_counter()
@@ -187,7 +187,7 @@ def make(trial: Trial) -> Trainable:
         scenario.model.gradient_checkpointing,
         lambda state: evaluator.evaluate(state.policy),
         measuring.frequency,
-        trial.place,
+        trial.layout,
     )
     ending = Ending(
         patience=measuring.patience,
