@@ -19,7 +19,7 @@ from jax import Array
 from proxima.core.types import PyTree
 from proxima.domains.language.config import RewardModelConfig, SFTConfig
 from proxima.domains.language.model import Part
-from proxima.domains.language.training import Training
+from proxima.domains.language.pipeline import Training
 from proxima.nets.transformer import Decoder
 
 # PyTorch's OneCycleLR, which is fast.ai's: three tenths of the way up, from 1/25 of the peak, and down to

@@ -38,7 +38,7 @@ from proxima.domains.language.learn import (
 from proxima.domains.language.mesh import lay_out
 from proxima.domains.language.model import Part
 from proxima.domains.language.part_files import save_adapters
-from proxima.domains.language.pipeline import Trial, reference_of, save_policy, trainable
+from proxima.domains.language.pipeline import Training, Trial, reference_of, save_policy, trainable
 from proxima.domains.language.results import LanguageTrial
 from proxima.domains.language.reward_model import load_reward_model
 from proxima.domains.language.reward_stage import saved_reward_model
@@ -47,11 +47,12 @@ from proxima.domains.language.samples import Experience, Rows, Samples
 from proxima.domains.language.samples_page import PROMPTS, TABLE, gains, write_trial_page
 from proxima.domains.language.stages import PPO, SFT, size_faults
 from proxima.domains.language.tokenizer import Ids, Tokenizer, left_padded
-from proxima.domains.language.training import Ending, Training
 from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import Decoder
 from proxima.run.files import write_json
 from proxima.run.results import Alarm, Outcome, described
+from proxima.train.convergence import Convergence
+from proxima.train.stage import Score
 
 ADAPTER = "adapter"
 
@@ -189,12 +190,6 @@ def make(trial: Trial) -> Trainable:
         measuring.frequency,
         trial.layout,
     )
-    ending = Ending(
-        patience=measuring.patience,
-        stop_when_converged=measuring.stop_when_converged,
-        stop_on_alarm=measuring.stop_on_alarm,
-        alarms=lambda history: alarms.new_alarms(history, measuring.alarms),
-    )
 
     def judged(trained: Trained) -> Verdict:
         (state,) = trained.lanes
@@ -203,13 +198,19 @@ def make(trial: Trial) -> Trainable:
         learnt = experience_from(config, reward, base, state) if has_critic else None
         return Verdict([outcome_of(trial, evaluator, trained, learnt)])
 
-    made = trainable(trial, PPO, training, judged, ending)
+    def converge(memory: Convergence, score: Score, step: int) -> Convergence:
+        return alarms.observe_patience(memory, score.value, step, measuring.patience)
 
     def draw(trained: Trained, lane: int, outcome: Outcome) -> None:
         made.draw(trained, lane, outcome)
         draw_policy(trial, trained, outcome)
 
-    return made._replace(export=partial(export_policy, trial, base), draw=draw)
+    made = trainable(trial, PPO, training, judged)
+    watched = made.stage._replace(
+        converge_evaluation=converge,
+        alarms=lambda history: alarms.new_alarms(history, measuring.alarms),
+    )
+    return made._replace(stage=watched, export=partial(export_policy, trial, base), draw=draw)
 
 
 def reward_of(trial: Trial, base: Decoder) -> RewardComputer:

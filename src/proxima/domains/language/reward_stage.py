@@ -31,7 +31,13 @@ from proxima.domains.language.model import (
 )
 from proxima.domains.language.optimizers import Tuned, tuning
 from proxima.domains.language.part_files import load_part, save_part
-from proxima.domains.language.pipeline import CALIBRATION, Trial, reference_of, trainable
+from proxima.domains.language.pipeline import (
+    CALIBRATION,
+    Training,
+    Trial,
+    reference_of,
+    trainable,
+)
 from proxima.domains.language.results import LanguageTrial
 from proxima.domains.language.reward_model import (
     RewardModel,
@@ -44,7 +50,6 @@ from proxima.domains.language.samples import Rows
 from proxima.domains.language.stages import REWARD_MODEL
 from proxima.domains.language.tables import Table
 from proxima.domains.language.tokenizer import Ids, Tokenizer, left_padded, right_padded, unpadded
-from proxima.domains.language.training import Training
 from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import Decoder
 from proxima.run.results import Outcome

@@ -27,11 +27,10 @@ from proxima.domains.language.config import SFTConfig
 from proxima.domains.language.data import imitated
 from proxima.domains.language.model import Part, features, fresh_part
 from proxima.domains.language.optimizers import Tuned, tuning
-from proxima.domains.language.pipeline import Trial, first_model, save_policy, trainable
+from proxima.domains.language.pipeline import Training, Trial, first_model, save_policy, trainable
 from proxima.domains.language.samples import Rows
 from proxima.domains.language.stages import SFT
 from proxima.domains.language.tokenizer import Ids
-from proxima.domains.language.training import Training
 from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import Decoder, logits_of
 from proxima.run.results import Outcome

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from proxima.core.faults import Fault
 from proxima.domains.domain import Counts
 from proxima.domains.language.config import LanguagePPOConfig, LanguageScenario
-from proxima.domains.language.training import Measure
 from proxima.run.results import StageResult
 from proxima.scenario.words import either
 from proxima.train.stage import Row
@@ -31,6 +30,14 @@ class Figure(NamedTuple):
     def is_share(self) -> bool:
         """Whether it is written in per cent."""
         return self.form.endswith("%}")
+
+
+class Measure(NamedTuple):
+    """How an evaluation of a training is read."""
+
+    figure: str  # what decides which state is best
+    sign: float  # 1: more is better; −1: less
+    shown: Mapping[str, str]  # metrics that a person wants to see while it runs, and their names
 
 
 class LanguageStage(NamedTuple):
