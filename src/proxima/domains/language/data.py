@@ -18,6 +18,7 @@ from typing import NamedTuple
 from proxima.core.errors import ProximaError
 from proxima.domains.language.config import TextDataConfig
 from proxima.domains.language.movie_reviews import obtain_archive, read_archive
+from proxima.domains.language.stages import POLICY
 from proxima.domains.language.tables import (
     COLUMNS_WANTED,
     Table,
@@ -145,7 +146,8 @@ def prompts_of(
     room = context - new_tokens
     if room < 1:
         raise ProximaError(
-            f"ppo.new_tokens: {new_tokens} leaves no room for a prompt in the model's context of {context}"
+            f"{POLICY}.new_tokens: {new_tokens} leaves no room for a prompt in the model's context of "
+            f"{context}"
         )
 
     def checked(table: Table, kind: str) -> list[list[int]]:
@@ -160,7 +162,7 @@ def prompts_of(
                 raise ProximaError(
                     f"{texts.source}: row {row}: a prompt of {len(ids)} tokens, and the model's context "
                     f"of {context} leaves room for 1 to {room} before {new_tokens} new ones; change the "
-                    "row, data.prompt_tokens or ppo.new_tokens"
+                    f"row, data.prompt_tokens or {POLICY}.new_tokens"
                 )
         return prompts
 

@@ -5,8 +5,8 @@ from importlib.resources import files
 
 from proxima.core.records import Record
 from proxima.domains.language.plots import trials_figure
-from proxima.domains.language.samples_page import TABLE, TITLE, alarm_box, sample_parts, share
-from proxima.domains.language.stages import FIGURES, POLICY, STAGES
+from proxima.domains.language.samples_page import TABLE, alarm_box, sample_parts, share
+from proxima.domains.language.stages import FIGURES, POLICY, STAGES, TITLE
 from proxima.report.chosen import median_index
 from proxima.report.html import Content, Markup, join, picture, section, table, tag
 from proxima.report.numbers import NOTHING, first_few, has_interval

@@ -30,7 +30,7 @@ from proxima.domains.language.judge import judge
 from proxima.domains.language.learn import (
     PPOState,
     compiled_learn,
-    experience_at,
+    experience_of,
     first_state,
     hyper_of,
     plan_of,
@@ -45,7 +45,7 @@ from proxima.domains.language.reward_stage import saved_reward_model
 from proxima.domains.language.rewards import RewardComputer, shaping
 from proxima.domains.language.samples import Experience, Rows, Samples
 from proxima.domains.language.samples_page import PROMPTS, TABLE, gains, write_trial_page
-from proxima.domains.language.stages import PPO, SFT, size_faults
+from proxima.domains.language.stages import ADAPTER, PPO, SFT, size_faults
 from proxima.domains.language.tokenizer import Ids, Tokenizer, left_padded
 from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import Decoder
@@ -54,10 +54,8 @@ from proxima.run.results import Alarm, Outcome, described
 from proxima.train.convergence import Convergence
 from proxima.train.stage import Score
 
-ADAPTER = "adapter"
-
 compiled_scored = partial(jax.jit, static_argnames="at_once")(scored)
-_compiled_experience = partial(jax.jit, static_argnames="kind")(experience_at)
+_compiled_experience = partial(jax.jit, static_argnames="kind")(experience_of)
 
 
 def ppo_stage(
@@ -130,20 +128,20 @@ def opinions(
 
 
 def experience_from(
-    config: LanguagePPOConfig, reward: RewardComputer, base: Decoder, state: PPOState
-) -> Callable[[Samples], Experience]:
-    """Makes experience of samples as an update would, and changes nothing: for those who look at tokens.
+    config: LanguagePPOConfig,
+    reward: RewardComputer,
+    base: Decoder,
+    state: PPOState,
+    samples: Samples,
+) -> Experience:
+    """What an update would make of samples; it changes nothing: for those who look at tokens.
 
     With advantage group or leave_one_out, samples come in groups of one prompt, as in training.
     """
-    hyper, plan = hyper_of(config), plan_of(config, reward.config.normalize)
-
-    def make(samples: Samples) -> Experience:
-        scoring, given = opinions(config, reward, base, state, samples)
-        numbers = shaping(reward.config)
-        return _compiled_experience(state, samples, scoring, given, hyper, numbers, plan.kind)[0]
-
-    return make
+    opinion = opinions(config, reward, base, state, samples)
+    kind = plan_of(config, reward.config.normalize).kind
+    numbers = (hyper_of(config), shaping(reward.config))
+    return _compiled_experience(state, samples, *opinion, *numbers, kind)[0]
 
 
 def next_prompts(count: int, batch: int, seed: int, cursor: int) -> list[int]:
@@ -195,7 +193,7 @@ def make(trial: Trial) -> Trainable:
         (state,) = trained.lanes
         # only a critic has an opinion of single tokens
         has_critic = config.advantage == "gae"
-        learnt = experience_from(config, reward, base, state) if has_critic else None
+        learnt = partial(experience_from, config, reward, base, state) if has_critic else None
         return Verdict([outcome_of(trial, evaluator, trained, learnt)])
 
     def converge(memory: Convergence, score: Score, step: int) -> Convergence:

@@ -243,15 +243,15 @@ def _reference_texts(trial: Trial, base: Decoder) -> list[list[int]]:
     """What the reference writes after training prompts; without PPO, what people wrote."""
     scenario, (texts, tokenizer, _) = trial.scenario, trial.material
     assert scenario.reward_model is not None
-    count, ppo = scenario.reward_model.calibration_samples, scenario.ppo
-    if ppo is None:
+    count, policy = scenario.reward_model.calibration_samples, scenario.policy
+    if policy is None:
         written = imitated(scenario.data, texts.train, tokenizer)[:count]
         return with_eos(written, tokenizer.eos_id, base.config.context)
-    prompts, _ = trial.prompts(base, ppo.new_tokens)
-    generator = Generator(base, tokenizer, ppo.new_tokens, ppo.temperature)
+    prompts, _ = trial.prompts(base, policy.new_tokens)
+    generator = Generator(base, tokenizer, policy.new_tokens, policy.temperature)
     made: list[list[int]] = []
-    for start in range(0, count, ppo.batch_size):
-        asked = [prompts[i % len(prompts)] for i in range(start, start + ppo.batch_size)]
+    for start in range(0, count, policy.batch_size):
+        asked = [prompts[i % len(prompts)] for i in range(start, start + policy.batch_size)]
         key = jax.random.fold_in(trial.key(CALIBRATION), start)
         samples = generator.generate(REFERENCE, left_padded(asked, tokenizer.pad_id), key)
         made += unpadded(joined(samples.prompts, samples.completions))

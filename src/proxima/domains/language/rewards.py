@@ -27,6 +27,7 @@ from proxima.domains.language.generate import bucket
 from proxima.domains.language.model import joined
 from proxima.domains.language.reward_model import RewardModel, scores
 from proxima.domains.language.samples import Rows, Samples
+from proxima.domains.language.stages import POLICY
 from proxima.domains.language.tokenizer import Tokenizer, left_padded, unpadded
 
 RewardFunction = Callable[[list[str], list[str]], Any]  # prompts, completions → numbers
@@ -193,7 +194,7 @@ class RewardComputer:
             if len(ids) > context:
                 raise ProximaError(
                     f"reward: the text of row {row} has {len(ids)} tokens for the reward model, more than "
-                    f"its context of {context}; lower ppo.new_tokens, or take another reward model"
+                    f"its context of {context}; lower {POLICY}.new_tokens, or take another reward model"
                 )
         return left_padded(lists, tokenizer.pad_id, bucket(max(map(len, lists))))
 

@@ -17,7 +17,7 @@ from proxima.core.records import Record
 from proxima.domains.language.config import LanguageScenario
 from proxima.domains.language.plots import performance_figure
 from proxima.domains.language.results import Gain, LanguageTrial
-from proxima.domains.language.stages import POLICY, STAGES
+from proxima.domains.language.stages import POLICY, STAGES, TITLE
 from proxima.report import html
 from proxima.report.html import (
     Content,
@@ -38,7 +38,6 @@ from proxima.run.files import read_json, read_rows
 from proxima.run.results import StageResult
 
 PAGE, TABLE, PROMPTS = "samples.html", "samples.json", "prompts.json"
-TITLE = STAGES[POLICY].title
 FIGURES = {**STAGES[POLICY].figures, "ended": STAGES[POLICY].figures["eos_rate"]}
 COLUMNS = {
     "logprob_policy": "log-prob now",
@@ -80,10 +79,8 @@ def write_trial_page(
     scenario: LanguageScenario, trial: Path, alarms: Sequence[Record], out: Path | None = None
 ) -> Path:
     """Write the page of a trial whose policy was judged, whole or not at all."""
-    rows, by_prompt = (
-        read_rows(trial / POLICY / "metrics.jsonl"),
-        read_json(trial / POLICY / PROMPTS),
-    )
+    rows = read_rows(trial / POLICY / "metrics.jsonl")
+    by_prompt = read_json(trial / POLICY / PROMPTS)
     page = samples_page(
         SamplesData(
             title=f"{scenario.name}: before and after",

@@ -16,12 +16,7 @@ import jax
 from proxima.domains.language.advantages import AdvantageComp
 from proxima.domains.language.config import LanguagePPOConfig
 from proxima.domains.language.evaluate import Evaluator
-from proxima.domains.language.experience import (
-    ExperienceBuffer,
-    Pair,
-    TokenAttributor,
-    ValueAdder,
-)
+from proxima.domains.language.experience import ExperienceBuffer, Pair, TokenAttributor, ValueAdder
 from proxima.domains.language.generate import Generator
 from proxima.domains.language.learn import ModelTrainer, PPOState
 from proxima.domains.language.model import Part
@@ -66,11 +61,8 @@ class PPOTrainer:
         self.generator = Generator(base, tokenizer, config.new_tokens, config.temperature)
         self.attributor = TokenAttributor(tokenizer)
         self.value_adder = ValueAdder(base)
-        discounts, whiten = (
-            (config.gamma, config.gae_lambda),
-            config.normalize_advantages == "batch",
-        )
-        self.advantages = AdvantageComp(*discounts, config.advantage, repeats(config), whiten)
+        how = (config.advantage, repeats(config), config.normalize_advantages == "batch")
+        self.advantages = AdvantageComp(config.gamma, config.gae_lambda, *how)
         self.buffer = ExperienceBuffer(config.batch_size)
         self.model_trainer = ModelTrainer(base, config)
 
@@ -104,8 +96,8 @@ class PPOTrainer:
 
     def rollout(self, prompts: Sequence[str] | Sequence[Ids], state: PPOState) -> Experience:
         """Completions of the prompts with all that training would know of them; nothing changes."""
-        make = experience_from(self.config, self.reward, self.base, state)
-        return make(self.sample(prompts, state))
+        samples = self.sample(prompts, state)
+        return experience_from(self.config, self.reward, self.base, state, samples)
 
     def sample(self, prompts: Sequence[str] | Sequence[Ids], state: PPOState) -> Samples:
         """Completions of the prompts by the state's policy, as many of each as in training."""
