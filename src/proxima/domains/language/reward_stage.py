@@ -21,23 +21,10 @@ from proxima.domains.language.batches import Layout, drawn, filled, with_eos
 from proxima.domains.language.config import RewardModelConfig
 from proxima.domains.language.data import imitated, preferred
 from proxima.domains.language.generate import Generator
-from proxima.domains.language.model import (
-    REFERENCE,
-    Head,
-    Part,
-    fresh_part,
-    joined,
-    score_texts,
-)
+from proxima.domains.language.model import REFERENCE, Head, Part, fresh_part, joined, score_texts
 from proxima.domains.language.optimizers import Tuned, tuning
 from proxima.domains.language.part_files import load_part, save_part
-from proxima.domains.language.pipeline import (
-    CALIBRATION,
-    Training,
-    Trial,
-    reference_of,
-    trainable,
-)
+from proxima.domains.language.pipeline import CALIBRATION, Training, Trial, reference_of, trainable
 from proxima.domains.language.results import LanguageTrial
 from proxima.domains.language.reward_model import (
     RewardModel,
@@ -136,7 +123,8 @@ def reward_stage(
     longest, count = base.config.context, config.batch_size
     if not len(held_out.chosen):
         raise ProximaError("reward_model: there are no held-out pairs; bring some")
-    unique, first, second = _unique(held_out, eos_id, longest)
+    chosen, rejected = (list(map(tuple, with_eos(texts, eos_id, longest))) for texts in held_out)
+    unique = list(dict.fromkeys([*chosen, *rejected]))
 
     def fresh() -> Part:
         trunk_key, head_key = jax.random.split(jax.random.key(seed))
@@ -151,8 +139,8 @@ def reward_stage(
         return Batch(rows, jax.device_put(np.pad(better, (0, 2 * count - len(texts)))))
 
     def evaluate(state: Tuned) -> dict[str, float]:
-        scored = text_scores(base, state.part, unique, layout)
-        margins = scored[first] - scored[second]
+        scored = dict(zip(unique, text_scores(base, state.part, unique, layout), strict=True))
+        margins = np.array([scored[a] - scored[b] for a, b in zip(chosen, rejected, strict=True)])
         losses = np.logaddexp(0.0, -margins)
         # a tie is a guess: half right
         right = np.mean(margins > 0) + 0.5 * np.mean(margins == 0)
@@ -272,14 +260,3 @@ def _worse(rated: np.ndarray, gap: float) -> tuple[np.ndarray, np.ndarray]:
             "smaller one"
         )
     return ascending, worse
-
-
-def _unique(
-    pairs: Pairs, eos_id: int, longest: int
-) -> tuple[list[tuple[int, ...]], np.ndarray, np.ndarray]:
-    """The different texts of pairs with their EOS, and where each pair's two are among them."""
-    chosen, rejected = (map(tuple, with_eos(texts, eos_id, longest)) for texts in pairs)
-    index: dict[tuple[int, ...], int] = {}
-    first = np.array([index.setdefault(ids, len(index)) for ids in chosen])
-    second = np.array([index.setdefault(ids, len(index)) for ids in rejected])
-    return list(index), first, second
