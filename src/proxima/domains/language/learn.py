@@ -19,15 +19,8 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from proxima.core import losses
 from proxima.core.hyper import make_hyper
-from proxima.core.losses import (
-    approximate_kl,
-    clip_surrogate,
-    clipped_value_error,
-    explained_variance,
-    sampled_kl,
-    value_error,
-)
 from proxima.core.normalize import Moments, first_moments
 from proxima.core.seeds import first_keys
 from proxima.domains.language.advantages import advantages_of
@@ -192,13 +185,13 @@ def loss_of(
     if value is not None:
         values, width = values_before(base, value, *rows, plan.checkpoint), hyper.value_clip_epsilon
         if plan.clip_value:
-            errors = clipped_value_error(values, batch.values, batch.returns, width)
+            errors = losses.clipped_value_error(values, batch.values, batch.returns, width)
         else:
-            errors = value_error(values, batch.returns)
+            errors = losses.value_error(values, batch.returns)
     per_token = (
-        clip_surrogate(now, batch.log_probs, batch.advantages, hyper.clip_epsilon),
+        losses.clip_surrogate(now, batch.log_probs, batch.advantages, hyper.clip_epsilon),
         errors,
-        approximate_kl(now, batch.log_probs),
+        losses.approximate_kl(now, batch.log_probs),
         (moved > hyper.clip_epsilon).astype(jnp.float32),
     )
     means = jnp.stack([jnp.sum(jnp.where(mask, terms, 0.0)) for terms in per_token]) / tokens
@@ -301,7 +294,7 @@ def experience_of(
     kind: Kind,
 ) -> tuple[Experience, Rewards]:
     """The samples with rewards, advantages and returns; `given` is what the reward said of them."""
-    kl = sampled_kl(scoring.log_probs, scoring.reference_log_probs)
+    kl = losses.sampled_kl(scoring.log_probs, scoring.reference_log_probs)
     steered = (state.beta, state.moments, numbers, kind.normalized)
     rewards = rewards_of(given, samples, kl, *steered)
     mask, values = samples.completions.mask, scoring.values
@@ -363,7 +356,7 @@ def learn(
         "train/optimizer_steps": taken,
     }
     if state.value is not None:
-        explained = explained_variance(experience.values, experience.returns, mask)
+        explained = losses.explained_variance(experience.values, experience.returns, mask)
         metrics["train/explained_variance"] = explained
     return state, metrics
 

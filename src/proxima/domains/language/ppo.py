@@ -19,7 +19,7 @@ import numpy as np
 
 from proxima.core.errors import ProximaError
 from proxima.domains.domain import Trainable, Trained, Verdict
-from proxima.domains.language import alarms, plots
+from proxima.domains.language import alarms, learn, plots
 from proxima.domains.language.batches import Layout, order
 from proxima.domains.language.config import LanguagePPOConfig
 from proxima.domains.language.evaluate import Evaluator
@@ -27,14 +27,7 @@ from proxima.domains.language.experience import Scoring, scored
 from proxima.domains.language.generate import Generator, bucket, check_prompts
 from proxima.domains.language.hub import locate
 from proxima.domains.language.judge import judge
-from proxima.domains.language.learn import (
-    PPOState,
-    compiled_learn,
-    experience_of,
-    first_state,
-    hyper_of,
-    plan_of,
-)
+from proxima.domains.language.learn import PPOState, hyper_of, plan_of
 from proxima.domains.language.mesh import lay_out
 from proxima.domains.language.model import Part
 from proxima.domains.language.part_files import save_adapters
@@ -55,7 +48,7 @@ from proxima.train.convergence import Convergence
 from proxima.train.stage import Score
 
 compiled_scored = partial(jax.jit, static_argnames="at_once")(scored)
-_compiled_experience = partial(jax.jit, static_argnames="kind")(experience_of)
+_compiled_experience = partial(jax.jit, static_argnames="kind")(learn.experience_of)
 
 
 def ppo_stage(
@@ -94,7 +87,7 @@ def ppo_stage(
         generated = time.perf_counter()
         scoring, given = opinions(config, reward, base, state, samples)
         judged = time.perf_counter()
-        state, metrics = compiled_learn(
+        state, metrics = learn.compiled_learn(
             base, state, samples, scoring, given, hyper, numbers, plan=plan
         )
         state = state._replace(cursor=state.cursor + asked)
@@ -105,7 +98,7 @@ def ppo_stage(
             "time/learn": time.perf_counter() - judged,
         }
 
-    init = partial(first_state, config, base, lora, seed, critic)
+    init = partial(learn.first_state, config, base, lora, seed, critic)
     return Training(config.updates, init, update, evaluate, evaluate_every)
 
 

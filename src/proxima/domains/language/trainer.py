@@ -9,7 +9,7 @@ resumed write a scenario. The components it is made of are its attributes, to be
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, cast, final
+from typing import NamedTuple, final
 
 import jax
 
@@ -77,7 +77,7 @@ class PPOTrainer:
 
         A state of earlier results is gone on from, to the same end, and given up.
         """
-        lists = self.ids(prompts)
+        lists = self.tokenizer.ids(prompts)
         asked = self.config.batch_size // repeats(self.config)
         updates = -(-num_epochs * len(lists) // asked)
         config = replace(self.config, updates=updates)
@@ -101,7 +101,7 @@ class PPOTrainer:
 
     def sample(self, prompts: Sequence[str] | Sequence[Ids], state: PPOState) -> Samples:
         """Completions of the prompts by the state's policy, as many of each as in training."""
-        lists = self.ids(prompts)
+        lists = self.tokenizer.ids(prompts)
         longest = max(len(ids) for ids in lists)
         rows = prompt_rows(lists, repeats(self.config), self.tokenizer.pad_id, longest)
         key = jax.random.fold_in(state.sample_key, state.updates)
@@ -110,9 +110,3 @@ class PPOTrainer:
     def pairs(self, prompts: Sequence[str] | Sequence[Ids], state: PPOState) -> list[Pair]:
         """The rollout as readable rows of state and action."""
         return self.attributor.extract_pairs(self.rollout(prompts, state))
-
-    def ids(self, prompts: Sequence[str] | Sequence[Ids]) -> list[Ids]:
-        """The prompts as ids."""
-        if len(prompts) > 0 and isinstance(prompts[0], str):
-            return list(self.tokenizer.encode(cast(Sequence[str], prompts)))
-        return list(cast(Sequence[Ids], prompts))
