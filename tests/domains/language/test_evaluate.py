@@ -13,7 +13,7 @@ import tokenizers
 
 from proxima.core.errors import ProximaError
 from proxima.domains.language import evaluate
-from proxima.domains.language.alarms import alarms, new_alarms, sounding
+from proxima.domains.language.alarms import alarms, new_alarms, observe_patience, sounding
 from proxima.domains.language.config import AlarmConfig, LanguageEvaluationConfig, RewardConfig
 from proxima.domains.language.evaluate import Evaluator, distinct, figures
 from proxima.domains.language.generate import Generator
@@ -26,7 +26,6 @@ from proxima.domains.language.model import (
 from proxima.domains.language.rewards import RewardComputer
 from proxima.domains.language.samples import Experience
 from proxima.domains.language.tokenizer import Tokenizer, train_tokenizer, unpadded
-from proxima.domains.language.training import observe_patience
 from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import DecoderConfig, new_decoder
 from proxima.train.convergence import Convergence

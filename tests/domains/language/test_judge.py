@@ -47,8 +47,8 @@ def test_a_function_of_ones_own_may_judge():
     assert judge("texts.lengths")(["a", "bcd"]).tolist() == [1.0, 3.0]
     assert judge("texts:lengths")([]).tolist() == []
     for name, words in (
-        ("short", "gave shape"),
-        ("not_numbers", "gave nan for 'a'"),
+        ("short", "returned 1 numbers for 2 texts"),
+        ("not_numbers", "row 0: returned nan for 'a'"),
         ("raises", "raised KeyError"),
     ):
         with pytest.raises(ProximaError, match=words):

@@ -168,7 +168,7 @@ def experience(base, tokenizer, prompts):
     state = first_state(CONFIG, base, tiny.LORA, 0)
     rows = prompt_rows(prompts[:8], 1, tokenizer.pad_id, 5)
     made = Generator(base, tokenizer, 5).generate(state.policy, rows, jax.random.key(0))
-    found = experience_from(CONFIG, reward_of(tokenizer), base, state)(made)
+    found = experience_from(CONFIG, reward_of(tokenizer), base, state, made)
     # one completion much shorter than the others, so that rows and tokens are not the same
     mask = found.completions.mask.at[0, 1:].set(False)
     return found._replace(completions=found.completions._replace(mask=mask))

@@ -13,21 +13,22 @@ from proxima.core.errors import ProximaError
 from proxima.domains.language.batches import filled
 from proxima.domains.language.config import RewardModelConfig
 from proxima.domains.language.model import Head, Part, fresh_part, score_texts
-from proxima.domains.language.optimizers import numbers
 from proxima.domains.language.reward_model import (
+    calibrated,
+    load_reward_model,
+    save_reward_model,
+    scores,
+    text_scores,
+)
+from proxima.domains.language.reward_stage import (
     Batch,
     Pairs,
-    calibrated,
     given_pairs,
-    load_reward_model,
     make_pairs,
     mean_loss,
     preference_losses,
     rated_pairs,
     reward_stage,
-    save_reward_model,
-    scores,
-    text_scores,
 )
 from proxima.domains.language.tokenizer import left_padded, right_padded, train_tokenizer
 from proxima.nets.lora import LoraConfig
@@ -72,21 +73,22 @@ def test_the_loss_is_bradley_and_terrys_pair_by_pair():
     part, texts = part_of(base), rated_texts(5)[0]
     better = np.zeros((6, 6), bool)
     better[[0, 1, 3], [2, 4, 0]] = True
-    batch = Batch(base, filled(texts, 6, 64), jnp.asarray(better), numbers(0.0, 0.0, 1.0))
-    loss, right = jax.jit(mean_loss, static_argnums=2)(part, batch, False)
+    batch = Batch(filled(texts, 6, 64), jnp.asarray(better))
+    loss, metrics = jax.jit(mean_loss, static_argnums=3)(part, base, batch, False)
     singly = [float(scored(base, part, right_padded([ids], 0, 8))[0]) for ids in texts]
     pairs = [(singly[0], singly[2]), (singly[1], singly[4]), (singly[3], singly[0])]
     slow = [-math.log(1 / (1 + math.exp(-(a - b)))) for a, b in pairs]
     assert float(loss) == pytest.approx(np.mean(slow), rel=1e-4)
-    assert float(right) == pytest.approx(np.mean([a > b for a, b in pairs]))
+    assert metrics["train/accuracy"] == pytest.approx(np.mean([a > b for a, b in pairs]))
     table = preference_losses(jnp.asarray(singly))
     np.testing.assert_allclose([table[0, 2], table[1, 4], table[3, 0]], slow, rtol=1e-4)
 
 
 def test_a_batch_without_a_pair_is_worth_nothing():
     base = decoder_of("llama")
-    batch = Batch(base, filled([[5]], 4, 64), jnp.zeros((4, 4), bool), numbers(0.0, 0.0, 1.0))
-    assert jax.jit(mean_loss, static_argnums=2)(part_of(base), batch, False) == (0.0, 0.0)
+    batch = Batch(filled([[5]], 4, 64), jnp.zeros((4, 4), bool))
+    loss, metrics = jax.jit(mean_loss, static_argnums=3)(part_of(base), base, batch, False)
+    assert (loss, metrics["train/accuracy"]) == (0.0, 0.0)
 
 
 def test_the_score_is_read_at_the_last_token_whatever_the_padding():

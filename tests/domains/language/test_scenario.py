@@ -1,9 +1,12 @@
 """Language scenarios: read strictly, and every impossible setting told with its path and a remedy."""
 
+from types import SimpleNamespace
+
 import pytest
 from scenario_files import file_message, message
 
 from proxima.domains.language.config import LanguageScenario
+from proxima.domains.language.domain import summarize
 from proxima.domains.language.stages import stages_of
 from proxima.run.evaluate import profile_scenario
 from proxima.scenario import (
@@ -29,6 +32,18 @@ def test_the_domain_makes_the_kind():
     assert isinstance(load("cartpole"), EnvironmentScenario)
     assert names_of(load("movie_critic")) == ["sft", "reward_model", "ppo"]
     assert names_of(load("smollm2_positive")) == ["ppo"]
+
+
+@pytest.mark.parametrize(
+    ("stages", "model"),
+    [("ppo: {}", "model"), ("reward_model: {}", None), ("sft: {}\nreward_model: {}", "reference")],
+)
+def test_a_summary_names_a_model_where_a_stage_leaves_one(stages, model):
+    text = f"domain: language\nmodel: {{path: tiny}}\nreward: {{path: judge}}\n{stages}\n"
+    scenario = from_mapping(parse(text, "here"), "here")
+    trial = SimpleNamespace(details=None, run_id="run")
+    path = summarize(scenario, [trial], []).paths.get("model")
+    assert (path and path.rpartition("/")[2]) == model
 
 
 @pytest.mark.parametrize("name", LANGUAGE)

@@ -14,9 +14,16 @@ from proxima.core.errors import ProximaError
 from proxima.domains.language.batches import drawn, filled, in_batches, with_eos
 from proxima.domains.language.config import SFTConfig
 from proxima.domains.language.model import REFERENCE, Part, fresh_part, merged_decoder
-from proxima.domains.language.optimizers import adamw_step, first_adam, numbers, one_cycle
+from proxima.domains.language.optimizers import (
+    Tuned,
+    adamw_step,
+    first_adam,
+    numbers,
+    one_cycle,
+    tuning_step,
+)
 from proxima.domains.language.samples import Rows
-from proxima.domains.language.sft import SFTState, mean_loss, sft_stage, token_losses
+from proxima.domains.language.sft import mean_loss, sft_stage, token_losses
 from proxima.domains.language.tokenizer import left_padded, right_padded
 from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import hidden_states, logits_of
@@ -58,8 +65,8 @@ def test_the_loss_is_the_mean_over_tokens_one_by_one(family):
     for ids in texts:
         row = jnp.asarray([ids + [0] * (width - len(ids))], jnp.int32)
         losses += [-log_prob(row, place) for place in range(1, len(ids))]
-    loss, count = loss_of(REFERENCE, base, filled(texts, 4, 64))
-    assert count == len(losses) == sum(len(ids) - 1 for ids in texts)
+    loss, metrics = loss_of(REFERENCE, base, filled(texts, 4, 64))
+    assert metrics["train/tokens"] == len(losses) == sum(len(ids) - 1 for ids in texts)
     assert float(loss) == pytest.approx(float(np.mean(losses)), rel=1e-5)
 
 
@@ -70,7 +77,7 @@ def test_pads_change_nothing_whatever_their_id_and_side():
         for padded in (left_padded, right_padded):
             found = loss_of(REFERENCE, base, padded([*texts[1:], [], texts[0]], pad, 20))
             np.testing.assert_allclose(found[0], expected[0], rtol=1e-6)
-            assert found[1] == expected[1]
+            assert found[1]["train/tokens"] == expected[1]["train/tokens"]
 
 
 def test_losses_are_zero_on_pads():
@@ -192,14 +199,12 @@ def test_learning_rate_zero_changes_nothing():
 
 
 def test_changing_a_number_compiles_nothing():
-    from proxima.domains.language import sft
-
     stage, base = stage_of()
     state, _ = stage.update(stage.init(), 0)
-    count = sft.sft_step._cached._cache_size()
+    count = tuning_step._cached._cache_size()
     other, _ = stage_of(base=base, learning_rate=0.5, weight_decay=0.3, max_grad_norm=9.0)
     other.update(state, 1)
-    assert sft.sft_step._cached._cache_size() == count
+    assert tuning_step._cached._cache_size() == count
 
 
 def test_checkpointed_layers_give_the_same_gradient():
@@ -216,12 +221,12 @@ def test_checkpointed_layers_give_the_same_gradient():
 def test_texts_are_cut_at_the_context_and_at_max_tokens():
     seen = []
 
-    def place(rows: Rows) -> Rows:
+    def layout(rows: Rows) -> Rows:
         seen.append(rows)
         return rows
 
     base = decoder_of("llama")
-    make = partial(sft_stage, base=base, lora=None, eos_id=EOS, seed=0, place=place)
+    make = partial(sft_stage, base=base, lora=None, eos_id=EOS, seed=0, layout=layout)
     long = [[5] * 200, [6] * 3]
     for limit, longest in ((6, 6), (500, SIZES["context"])):
         stage = make(SFTConfig(batch_size=2, max_tokens=limit), train=long, held_out=long)
@@ -239,5 +244,5 @@ def test_no_texts_is_an_error_in_words():
 
 def test_a_state_is_arrays_only():
     state = stage_of(LORA)[0].init()
-    assert isinstance(state, SFTState)
+    assert isinstance(state, Tuned)
     assert all(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(state))

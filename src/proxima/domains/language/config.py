@@ -263,3 +263,8 @@ class LanguageScenario(Scenario):
     """What PPO rewards."""
     evaluation: LanguageEvaluationConfig = field(default_factory=LanguageEvaluationConfig)
     """How the policy is measured."""
+
+    @property
+    def policy(self) -> LanguagePPOConfig | None:
+        """The settings of the stage that trains the policy."""
+        return self.ppo

@@ -16,15 +16,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from proxima.core.errors import ProximaError
+from proxima.domains.language import tables
 from proxima.domains.language.config import TextDataConfig
 from proxima.domains.language.movie_reviews import obtain_archive, read_archive
-from proxima.domains.language.tables import (
-    COLUMNS_WANTED,
-    Table,
-    read_columns,
-    read_table,
-    write_columns,
-)
+from proxima.domains.language.stages import POLICY
+from proxima.domains.language.tables import Table
 from proxima.domains.language.tokenizer import Tokenizer
 
 FOLDER = Path("data") / "raw" / "language"
@@ -56,10 +52,10 @@ def write_movie_reviews(
     """Obtains the reviews and the lexicon beside them, and writes each whole or not at all."""
     reviews, lexicon = read_archive(obtain())
     path = movie_reviews_path(root)
-    texts, ratings = [review.text for review in reviews], [review.rating for review in reviews]
     words, valences = list(lexicon), list(lexicon.values())
-    write_columns({"token": words, "valence": valences}, lexicon_path(root))
-    write_columns({"text": texts, "rating": ratings}, path)
+    tables.write_columns({"token": words, "valence": valences}, lexicon_path(root))
+    texts, ratings = [text for text, _ in reviews], [rating for _, rating in reviews]
+    tables.write_columns({"text": texts, "rating": ratings}, path)
     return path
 
 
@@ -71,7 +67,7 @@ def read_lexicon(root: str | Path = ".") -> dict[str, float]:
             f"{path}: no such file, and the judge vader needs it; write it with "
             "`proxima generate-data --scenario movie_critic`, or set evaluation.judge: null"
         )
-    columns = read_columns(path, ("token", "valence"))
+    columns = tables.read_columns(path, ("token", "valence"))
     return dict(zip(columns["token"], columns["valence"], strict=True))
 
 
@@ -79,7 +75,7 @@ def read_texts(config: TextDataConfig, name: str, root: str | Path = ".") -> Tex
     """The config's table, checked row by row and divided; `name` is the scenario's, for messages."""
     if config.source == "file":
         if config.path is None:
-            raise ProximaError(f"data.path: null; name the file with {COLUMNS_WANTED}")
+            raise ProximaError(f"data.path: null; name the file with {tables.COLUMNS_WANTED}")
         path = Path(config.path)
         missing = f"{path}: no such file; data.path is relative to the working directory"
     else:
@@ -90,7 +86,7 @@ def read_texts(config: TextDataConfig, name: str, root: str | Path = ".") -> Tex
         )
     if not path.exists():
         raise ProximaError(missing)
-    table = read_table(path)
+    table = tables.read_table(path)
     train, held_out = divided(table, config.held_out, config.seed, str(path))
     sha256 = hashlib.sha256("".join(map(json.dumps, table[1:])).encode()).hexdigest()
     return Texts(train, held_out, str(path), sha256)
@@ -145,7 +141,8 @@ def prompts_of(
     room = context - new_tokens
     if room < 1:
         raise ProximaError(
-            f"ppo.new_tokens: {new_tokens} leaves no room for a prompt in the model's context of {context}"
+            f"{POLICY}.new_tokens: {new_tokens} leaves no room for a prompt in the model's context of "
+            f"{context}"
         )
 
     def checked(table: Table, kind: str) -> list[list[int]]:
@@ -160,7 +157,7 @@ def prompts_of(
                 raise ProximaError(
                     f"{texts.source}: row {row}: a prompt of {len(ids)} tokens, and the model's context "
                     f"of {context} leaves room for 1 to {room} before {new_tokens} new ones; change the "
-                    "row, data.prompt_tokens or ppo.new_tokens"
+                    f"row, data.prompt_tokens or {POLICY}.new_tokens"
                 )
         return prompts
 

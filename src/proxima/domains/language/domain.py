@@ -10,18 +10,17 @@ import jax
 
 from proxima.core.errors import ProximaError
 from proxima.domains.domain import Added, Closing, Counts, Data, Domain, Facts, Overview, Prepared
-from proxima.domains.language.checks import language_faults
 from proxima.domains.language.config import LanguageScenario
-from proxima.domains.language.obtain import obtain
 from proxima.domains.language.page import page
 from proxima.domains.language.results import LanguageTrial
 from proxima.domains.language.samples_page import PAGE, TABLE, report_trial
-from proxima.domains.language.stages import FIGURES, POLICY, SFT, STAGES, stages_of
+from proxima.domains.language.stages import FIGURES, POLICY, STAGES, language_faults, stages_of
 from proxima.run.files import RunFiles
 from proxima.run.results import Change, StageResult, Summary, TrialResult
 from proxima.train.stage import Row
 
 METRIC = "reward on held-out prompts"
+SMOLLM2 = Path("data/models/smollm2")
 
 
 def prepare(scenario: LanguageScenario) -> Prepared:
@@ -60,8 +59,9 @@ def summarize(
     """Alarms of all trials, and where the first trial's samples and model are."""
     details = [trial.details for trial in trials if isinstance(trial.details, LanguageTrial)]
     first = RunFiles(Path(scenario.output_directory) / scenario.name / "runs" / trials[0].run_id)
-    models = [SFT.model, *(stage.model for stage in stages_of(scenario) if stage.model)]
-    paths = {"samples": str(first.trial(0) / PAGE), "model": str(first.trial(0) / models[-1])}
+    models = [stage.model for stage in stages_of(scenario) if stage.model]
+    paths = {"samples": PAGE} | ({"model": models[-1]} if models else {})
+    paths = {name: str(first.trial(0) / path) for name, path in paths.items()}
     alarms = tuple(alarm for trial in details for alarm in trial.alarms)
     return Added(METRIC, alarms=alarms, paths=paths)
 
@@ -82,6 +82,25 @@ def prepare_host(scenario: LanguageScenario) -> None:
         jax.config.update("jax_num_cpu_devices", mesh.data * mesh.tensor)
     except RuntimeError:  # already started: the mesh takes what there is
         return
+
+
+def obtain(scenario: LanguageScenario, root: Path = Path()) -> Path:
+    """Write the texts, and the model where we know where it comes from; the path of the texts.
+
+    What is there already stays: texts and weights do not change.
+    """
+    from proxima.domains.language.data import lexicon_path, movie_reviews_path, write_movie_reviews
+
+    data = scenario.data
+    path = Path(data.path) if data.path is not None else movie_reviews_path(root)
+    wants_judge = scenario.evaluation.judge == "vader" and not lexicon_path(root).exists()
+    if wants_judge or (data.source == "movie_reviews" and not path.exists()):
+        write_movie_reviews(root)
+    if scenario.model.path == str(SMOLLM2) and not (root / SMOLLM2 / "config.json").exists():
+        from proxima.domains.language.gguf import import_smollm2
+
+        import_smollm2(root / SMOLLM2)
+    return path
 
 
 def closing(summary: Summary) -> Closing:

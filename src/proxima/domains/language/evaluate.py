@@ -211,17 +211,14 @@ def _both(
 
 def _unlearnt(measured: Measured) -> Experience:
     """Experience of completions that nobody valued."""
-    nothing = jnp.zeros(measured.log_probs.shape)
+    valued = ("rewards", "values", "advantages", "returns")
     return Experience(
         prompts=measured.samples.prompts,
         completions=measured.samples.completions,
         log_probs=jnp.asarray(measured.log_probs),
         reference_log_probs=jnp.asarray(measured.reference_log_probs),
-        rewards=nothing,
-        values=nothing,
-        advantages=nothing,
-        returns=nothing,
         scores=jnp.asarray(measured.reward),
+        **dict.fromkeys(valued, jnp.zeros(measured.log_probs.shape)),
     )
 
 

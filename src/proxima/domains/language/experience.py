@@ -7,6 +7,7 @@ and a ratio that starts at 1.001 is clipped by mistake. All are divided by the s
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, final
 
 import jax
@@ -15,15 +16,11 @@ import numpy as np
 from jax import Array
 
 from proxima.core.errors import ProximaError
-from proxima.core.losses import sampled_kl
-from proxima.core.normalize import Moments
 from proxima.core.types import PyTree
-from proxima.domains.language.advantages import advantages_of
 from proxima.domains.language.model import REFERENCE, Part, joined, score_completions, values_before
 from proxima.domains.language.reward_model import RewardModel, scores
-from proxima.domains.language.rewards import Rewards, Shaping, rewards_of
 from proxima.domains.language.samples import Experience, Rows, Samples
-from proxima.domains.language.tokenizer import Ids, Tokenizer, unpadded
+from proxima.domains.language.tokenizer import Tokenizer, unpadded
 from proxima.nets.transformer import Decoder
 
 
@@ -72,37 +69,6 @@ def scored(
         return some(samples)
     parts = divided(jax.tree.map(jnp.asarray, samples), rows // at_once)
     return jax.tree.map(lambda leaf: leaf.reshape(rows, *leaf.shape[2:]), jax.lax.map(some, parts))
-
-
-def experience_of(
-    samples: Samples,
-    scoring: Scoring,
-    given: Array,
-    beta: Array,
-    moments: Moments,
-    numbers: Shaping,
-    gamma: Array,
-    lam: Array,
-    kind: Kind,
-) -> tuple[Experience, Rewards]:
-    """The samples with rewards, advantages and returns; `given` is what the reward said of them."""
-    kl = sampled_kl(scoring.log_probs, scoring.reference_log_probs)
-    rewards = rewards_of(given, samples, kl, beta, moments, numbers, kind.normalized)
-    mask, values = samples.completions.mask, scoring.values
-    how = (kind.advantage, kind.group_size, kind.whiten)
-    advantages, returns = advantages_of(rewards.rewards, values, mask, gamma, lam, *how)
-    experience = Experience(
-        prompts=samples.prompts,
-        completions=samples.completions,
-        log_probs=scoring.log_probs,
-        reference_log_probs=scoring.reference_log_probs,
-        rewards=rewards.rewards,
-        values=values,
-        advantages=advantages,
-        returns=returns,
-        scores=rewards.scores,
-    )
-    return experience, rewards
 
 
 _compiled_values = jax.jit(values_before)
@@ -206,27 +172,15 @@ class TokenAttributor:
 
     def extract_pairs(self, experience: Experience) -> list[Pair]:
         """One row per valid token, in reading order."""
-        columns = jax.tree.map(np.asarray, experience)
-        rows = zip(unpadded(columns.prompts), unpadded(columns.completions), strict=True)
-        return [
-            self._pair(columns, row, prompt, completion, index, action)
-            for row, (prompt, completion) in enumerate(rows)
-            for index, action in enumerate(self.tokenizer.tokens(completion))
-        ]
-
-    def _pair(
-        self, columns: Experience, row: int, prompt: Ids, completion: Ids, index: int, action: str
-    ) -> Pair:
-        now = float(columns.log_probs[row, index])
-        reference = float(columns.reference_log_probs[row, index])
-        return Pair(
-            row=row,
-            state=self.tokenizer.decode([*prompt, *completion[:index]]),
-            action=action,
-            logprob_policy=now,
-            logprob_ref=reference,
-            kl=now - reference,
-            value=float(columns.values[row, index]),
-            reward=float(columns.rewards[row, index]),
-            advantage=float(columns.advantages[row, index]),
-        )
+        read = partial(np.asarray, dtype=np.float64)
+        now, reference = read(experience.log_probs), read(experience.reference_log_probs)
+        worth = map(read, (experience.values, experience.rewards, experience.advantages))
+        columns = (now, reference, now - reference, *worth)
+        texts = zip(unpadded(experience.prompts), unpadded(experience.completions), strict=True)
+        pairs = []
+        for row, (prompt, completion) in enumerate(texts):
+            for index, action in enumerate(self.tokenizer.tokens(completion)):
+                state = self.tokenizer.decode([*prompt, *completion[:index]])
+                figures = (float(column[row, index]) for column in columns)
+                pairs.append(Pair(row, state, action, *figures))
+        return pairs

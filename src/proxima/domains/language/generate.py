@@ -12,7 +12,7 @@ programs are compiled. Left out on purpose: beams, penalties, several models at 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, cast, final
+from typing import NamedTuple, final
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ from jax import Array
 from proxima.core.errors import ProximaError
 from proxima.domains.language.model import Part
 from proxima.domains.language.samples import Rows, Samples
-from proxima.domains.language.tokenizer import Tokenizer, left_padded, unpadded
+from proxima.domains.language.tokenizer import Ids, Tokenizer, left_padded, unpadded
 from proxima.nets import decoding
 from proxima.nets.transformer import Decoder, logits_of, merge
 
@@ -48,7 +48,7 @@ class Generator:
             )
 
     def generate(
-        self, part: Part, prompts: Rows | Sequence[str] | Sequence[Sequence[int]], key: Array
+        self, part: Part, prompts: Rows | Sequence[str] | Sequence[Ids], key: Array
     ) -> Samples:
         """What the part says after the prompts: rows, lists of ids, or texts."""
         rows = prompts if isinstance(prompts, Rows) else self.rows(prompts)
@@ -64,11 +64,9 @@ class Generator:
             greedy=self.greedy,
         )
 
-    def rows(self, prompts: Sequence[str] | Sequence[Sequence[int]]) -> Rows:
+    def rows(self, prompts: Sequence[str] | Sequence[Ids]) -> Rows:
         """Prompts as rows padded on the left to the width of a bucket."""
-        if len(prompts) > 0 and isinstance(prompts[0], str):
-            prompts = self.tokenizer.encode(cast(Sequence[str], prompts))
-        lists = cast(Sequence[Sequence[int]], prompts)
+        lists = self.tokenizer.ids(prompts)
         check_prompts(lists, self.base, self.new_tokens)
         width = bucket(max(len(ids) for ids in lists))
         return left_padded(lists, self.tokenizer.pad_id, width)
@@ -86,7 +84,7 @@ def bucket(length: int, longest: int | None = None) -> int:
     return width if longest is None else min(width, max(longest, length))
 
 
-def check_prompts(prompts: Sequence[Sequence[int]], base: Decoder, new_tokens: int) -> None:
+def check_prompts(prompts: Sequence[Ids], base: Decoder, new_tokens: int) -> None:
     """Refuses prompts that are empty or leave no room for a completion."""
     if not prompts:
         raise ProximaError("prompts: there are none; give at least one")

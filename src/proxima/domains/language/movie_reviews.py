@@ -14,7 +14,6 @@ import io
 import tarfile
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
 
 from proxima.core.errors import ProximaError
 from proxima.domains.language.hub import pip_download
@@ -30,13 +29,6 @@ BY_HAND = (
 )
 
 
-class Review(NamedTuple):
-    """A snippet and what people thought that it says of the film."""
-
-    text: str
-    rating: float
-
-
 def obtain_archive() -> bytes:
     """The source distribution, as pip finds it."""
     with tempfile.TemporaryDirectory() as folder:
@@ -44,7 +36,7 @@ def obtain_archive() -> bytes:
         return pip_download(PACKAGE, Path(folder), BY_HAND, *options).read_bytes()
 
 
-def read_archive(archive: bytes) -> tuple[list[Review], dict[str, float]]:
+def read_archive(archive: bytes) -> tuple[list[tuple[str, float]], dict[str, float]]:
     """The reviews and the lexicon in a source distribution."""
     try:
         with tarfile.open(fileobj=io.BytesIO(archive)) as outer:
@@ -56,8 +48,8 @@ def read_archive(archive: bytes) -> tuple[list[Review], dict[str, float]]:
     return read_reviews(reviews), read_lexicon(lexicon)
 
 
-def read_reviews(content: bytes) -> list[Review]:
-    """The rows of the file, in its order; one that is not id, number and text is an error."""
+def read_reviews(content: bytes) -> list[tuple[str, float]]:
+    """Texts and ratings, in the order of the file; one that is not id, number and text is an error."""
     reviews = []
     for row, line in enumerate(content.splitlines(), start=1):
         where = f"{REVIEWS}: row {row}"
@@ -70,7 +62,7 @@ def read_reviews(content: bytes) -> list[Review]:
         rating, text = _number(cells[1], f"{where}, column rating"), " ".join(cells[2].split())
         if not text:
             raise ProximaError(f"{where}, column text: is empty")
-        reviews.append(Review(text, rating))
+        reviews.append((text, rating))
     return reviews
 
 

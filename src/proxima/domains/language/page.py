@@ -1,15 +1,15 @@
 """What a report says about a language run: what its trials came to, how surely, and what they write."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 from proxima.core.records import Record
 from proxima.domains.language.plots import trials_figure
-from proxima.domains.language.samples_page import TABLE, TITLE, alarm_box, sample_parts, share
-from proxima.domains.language.stages import FIGURES, POLICY, STAGES
+from proxima.domains.language.samples_page import TABLE, alarm_box, sample_parts, share
+from proxima.domains.language.stages import FIGURES, POLICY, STAGES, TITLE
 from proxima.report.chosen import median_index
 from proxima.report.html import Content, Markup, join, picture, section, table, tag
-from proxima.report.numbers import NOTHING, first_few, has_interval
+from proxima.report.numbers import NOTHING, Write, first_few, has_interval, interval
 from proxima.report.page import Page, RunData
 from proxima.report.returns import broken_trials
 from proxima.report.style import decimals, number
@@ -71,8 +71,8 @@ def _moved(change: Record) -> list[Content]:
 
 
 def _card(name: str, change: Record) -> Markup:
-    before = tag("small", f"before {_cell(name, change['before'])}")
-    return join([_cell(name, change["after"]), before])
+    before, after = (_written(name)(change[when]["iqm"]) for when in ("before", "after"))
+    return join([after, tag("small", f"before {before}")])
 
 
 def _samples(run: RunData) -> list[Markup]:
@@ -96,8 +96,7 @@ def _comparison(figures: Mapping[str, Record]) -> list[Content]:
     rows = [
         [
             _name(name),
-            _cell(name, change["before"]),
-            _cell(name, change["after"]),
+            *(_written(name)(change[when]["iqm"]) for when in ("before", "after")),
             _between(change["after"], name).strip() or NOTHING,
         ]
         for name, change in figures.items()
@@ -136,7 +135,7 @@ def _gain(gain: Record | None) -> Content:
     if gain is None or gain["gain"] is None:
         return NOTHING
     sign = "+" if gain["gain"] >= 0 else ""
-    small = "" if gain["low"] is None else f" [{_number(gain['low'])}, {_number(gain['high'])}]"
+    small = f" {interval(gain, _number)}" if has_interval(gain) else ""
     return tag("td", f"{sign}{_number(gain['gain'])}", tag("small", small))
 
 
@@ -170,19 +169,11 @@ def _name(name: str) -> str:
     return f"{STAGES[stage].title}: {figure.replace('_', ' ')}"
 
 
-def _cell(name: str, aggregate: Record) -> str:
-    """The middle of a figure over trials."""
-    return _written(name)(aggregate["iqm"])
-
-
 def _between(aggregate: Record, name: str = "") -> str:
-    if not has_interval(aggregate):
-        return ""
-    write = _written(name)
-    return f" [{write(aggregate['low'])}, {write(aggregate['high'])}]"
+    return f" {interval(aggregate, _written(name))}" if has_interval(aggregate) else ""
 
 
-def _written(name: str) -> Callable[[float | None], str]:
+def _written(name: str) -> Write:
     """How values of a figure are written."""
     return share if name in FIGURES and FIGURES[name].is_share else _number
 

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from proxima.core.functions import object_at
+from proxima.core.types import PyTree
 from proxima.domains.domain import Planned, Trainable, Trained, Verdict
 from proxima.domains.language import plots
 from proxima.domains.language.config import LanguageScenario
@@ -23,9 +26,9 @@ from proxima.domains.language.model import Part, merged_decoder, new_model
 from proxima.domains.language.samples import Rows
 from proxima.domains.language.stages import SFT, LanguageStage, stages_of
 from proxima.domains.language.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
-from proxima.domains.language.training import NOTHING_ENDS_IT, Ending, Training, stage_of
 from proxima.nets.transformer import Decoder
 from proxima.run.results import Outcome
+from proxima.train.stage import Row, Schedule, Score, Stage
 
 # Roles of the keys that come from a trial's seed here; the stages' trainings have their own.
 WEIGHTS, CALIBRATION = 101, 102
@@ -37,6 +40,21 @@ class Material(NamedTuple):
     texts: Texts
     tokenizer: Tokenizer
     folder: Path | None  # of the model that the scenario names; None: a new one for each trial
+
+
+class Training(NamedTuple):
+    """One training of a model: a state, and what an update makes of it.
+
+    A state is a tree of arrays and typed PRNG keys; saved whole, it is all that training needs to go on.
+    """
+
+    updates: int  # in its budget
+    init: Callable[[], PyTree]
+    # state, number of the update (0 is the first) → new state, metrics; the old state is given up
+    update: Callable[[PyTree, int], tuple[PyTree, dict[str, float]]]
+    # held-out figures by name, area first (eval/…); changes nothing. Called before the first update too.
+    evaluate: Callable[[PyTree], dict[str, float]]
+    evaluate_every: int  # updates between two evaluations; one is made at the end in any case
 
 
 class Trial(NamedTuple):
@@ -56,7 +74,7 @@ class Trial(NamedTuple):
         """A key of the trial's seed, for one role."""
         return jax.random.fold_in(jax.random.key(self.seed), role)
 
-    def place(self, rows: Rows) -> Rows:
+    def layout(self, rows: Rows) -> Rows:
         """Rows as they lie over the mesh's devices."""
         return lay_out_rows(rows, self.scenario.model.mesh)
 
@@ -117,20 +135,55 @@ def save_policy(trial: Trial, base: Decoder, part: Part, folder: Path) -> None:
 
 
 def trainable(
-    trial: Trial,
-    stage: LanguageStage,
-    training: Training,
-    judge: Callable[[Trained], Verdict],
-    ending: Ending = NOTHING_ENDS_IT,
+    trial: Trial, stage: LanguageStage, training: Training, judge: Callable[[Trained], Verdict]
 ) -> Trainable:
-    """A training as a stage of its trial that is judged and drawn when it has ended."""
-    scenario = trial.scenario
-    closing = scenario.evaluation.checkpoint
-    driven = stage_of(training, trial.number, stage.measure, scenario.checkpoint, closing, ending)
+    """A training as a stage of its trial, judged and drawn when it has ended: a single lane.
+
+    An update of a language model takes long enough for the host to look at each, so a chunk is one update.
+    """
+    scenario, measure = trial.scenario, stage.measure
+
+    def advance(
+        state: PyTree, active: np.ndarray, updates: int, done: int
+    ) -> tuple[PyTree, list[Row]]:
+        state, metrics = training.update(state, done)
+        return state, [metrics]
+
+    def evaluate(state: PyTree) -> list[Score]:
+        figures = training.evaluate(state)
+        return [Score(measure.sign * figures[measure.figure], 1, figures)]
 
     def draw(trained: Trained, lane: int, outcome: Outcome) -> None:
         picture = trained.folders[lane] / "plots" / f"{stage.name}.png"
         title = f"{scenario.name}, {stage.name.replace('_', ' ')}"
         trained.paint(plots.stage, picture, trained.rows(lane), title)
 
+    driven = Stage(
+        trials=(trial.number,),
+        unit="updates",
+        steps_per_update=1,
+        schedule=Schedule(
+            updates_per_chunk=1,
+            max_steps=training.updates,
+            evaluate_every=training.evaluate_every,
+            evaluate_first=True,
+            save_every=scenario.checkpoint.frequency,
+            stop_when_converged=scenario.evaluation.stop_when_converged,
+            stop_on_alarm=scenario.evaluation.stop_on_alarm,
+            closing=scenario.evaluation.checkpoint,
+        ),
+        init=training.init,
+        split=lambda state: [state],
+        join=lambda lanes: on_devices(lanes[0]),
+        advance=advance,
+        evaluate=evaluate,
+        figures=measure.shown,
+    )
     return Trainable(driven, judge, draw=draw)
+
+
+def on_devices(state: PyTree) -> PyTree:
+    """A restored state as JAX holds it; keys are theirs already."""
+    return jax.tree.map(
+        lambda leaf: leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf), state
+    )

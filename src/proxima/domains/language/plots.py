@@ -11,32 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from proxima.report import style
 from proxima.report.plots import series
-from proxima.report.style import (
-    BLUE,
-    INK,
-    LETTER,
-    RIGHT,
-    SKY,
-    VERMILLION,
-    WIDTH,
-    Box,
-    Scale,
-    caption,
-    inches,
-    new_figure,
-    rule,
-    save,
-    scale,
-    span,
-    steps_scale,
-    stroke,
-    write,
-)
+from proxima.report.style import INK, SKY, WIDTH, Box, Scale, inches, stroke, write
 
 Rows = Sequence[Mapping[str, Any]]
 Floats = NDArray[np.float64]
-LOOKS = {"eval": (BLUE, 1.9), "train": (SKY, 1.1), "loss": (SKY, 1.1)}
+LOOKS = {"eval": (style.BLUE, 1.9), "train": (SKY, 1.1), "loss": (SKY, 1.1)}
 OTHER = (INK, 1.1)
 SIDE, GAP = 0.62, 0.68  # room left of the first panel and of the others, for the names of values
 MOST_LINES = 20  # trials that are drawn one by one
@@ -107,7 +88,7 @@ def performance(
 
     alarms: by kind, the update at which each began; budget: nats of KL per completion.
     """
-    save(performance_figure(rows, alarms, budget, "Performance over updates"), path)
+    style.save(performance_figure(rows, alarms, budget, "Performance over updates"), path)
 
 
 def performance_figure(
@@ -153,7 +134,7 @@ def stage(path: str | Path, rows: Rows, title: str) -> None:
         own.sort(key=lambda key: key.startswith("eval/"))  # held-out figures over the others
         drawings.append(_of_trial(rows, Panel(name.replace("_", " "), tuple(own))))
     words = "Thick, with dots: held-out. Thin: training."
-    save(_grid(drawings, [rows], title, words, WIDTH), path)
+    style.save(_grid(drawings, [rows], title, words, WIDTH), path)
 
 
 def _trials_words(trials: int) -> str:
@@ -227,12 +208,12 @@ def _grid(
     wrapped = textwrap.wrap(words, round(122 * width / WIDTH))
     below = 0.62 + 0.16 * len(wrapped)
     top = 0.62 if title else 0.3
-    figure = new_figure(below + lines * (TALL + BETWEEN) - BETWEEN + top, width)
-    caption(figure, "\n".join(wrapped))
+    figure = style.new_figure(below + lines * (TALL + BETWEEN) - BETWEEN + top, width)
+    style.caption(figure, "\n".join(wrapped))
     write(figure, 0.12, figure.get_figheight() - 0.26, title, 12)
-    wide = (width - SIDE - RIGHT - GAP * (columns - 1)) / columns
+    wide = (width - SIDE - style.RIGHT - GAP * (columns - 1)) / columns
     last = max((row["step"] for rows in trials for row in rows), default=1) or 1
-    x = steps_scale(1.03 * last, most=4.5 if columns == 3 else 3.5)
+    x = style.steps_scale(1.03 * last, most=4.5 if columns == 3 else 3.5)
     for index, drawing in enumerate(drawings):
         line, column = divmod(index, columns)
         bottom = below + (lines - 1 - line) * (TALL + BETWEEN)
@@ -251,10 +232,10 @@ def _draw(figure: Any, box: Box, x: Scale, drawing: Drawing) -> None:
     reach += [edge for shade in drawing.shades for edge in (shade.low, shade.high)]
     if drawing.budget is not None:
         reach.append(np.array([0.0, drawing.budget]))
-    y = scale(*span(np.concatenate(reach)), most=5)
+    y = style.scale(*style.span(np.concatenate(reach)), most=5)
     if drawing.panel.share:
         y = y._replace(names=[f"{100 * tick:.3g} %" for tick in y.ticks])
-    rule(figure, box, x, y, drawing.panel.title, 8)
+    style.rule(figure, box, x, y, drawing.panel.title, 8)
     if drawing.budget is not None:
         across, up = inches(box, x, y, [x.low, x.high], [drawing.budget] * 2)
         stroke(figure, across, up, color=INK, linewidth=1.0, linestyle=(0, (5, 3)))
@@ -264,17 +245,17 @@ def _draw(figure: Any, box: Box, x: Scale, drawing: Drawing) -> None:
         fill = {"facecolor": colour, "alpha": alpha, "transform": figure.dpi_scale_trans}
         figure.add_artist(Polygon(corners, linewidth=0, zorder=0, **fill))
     for steps, values, colour, width, dots in drawing.lines:
-        style: dict[str, Any] = {"marker": "o" if dots else None, "markersize": 3.2}
+        dot = {"marker": "o" if dots else None, "markersize": 3.2}
         across, up = inches(box, x, y, steps, values)
-        stroke(figure, across, up, color=colour, linewidth=width, **style)
+        stroke(figure, across, up, color=colour, linewidth=width, **dot)
     for step in drawing.alarms:
         _upright(figure, box, x, step)
 
 
 def _upright(figure: Any, box: Box, x: Scale, step: float) -> None:
     across = box.left + box.width * (step - x.low) / (x.high - x.low)
-    style = {"color": VERMILLION, "linewidth": 1.3, "linestyle": (0, (4, 2))}
-    stroke(figure, [across, across], [box.bottom, box.bottom + box.height], **style)
-    room = across + 8 * LETTER * 7 < box.left + box.width
+    dashes = {"color": style.VERMILLION, "linewidth": 1.3, "linestyle": (0, (4, 2))}
+    stroke(figure, [across, across], [box.bottom, box.bottom + box.height], **dashes)
+    room = across + 8 * style.LETTER * 7 < box.left + box.width
     beside, side = (across + 0.04, "left") if room else (across - 0.04, "right")
-    write(figure, beside, box.bottom + 0.05, "alarm", 8, color=VERMILLION, ha=side)
+    write(figure, beside, box.bottom + 0.05, "alarm", 8, color=style.VERMILLION, ha=side)

@@ -19,7 +19,7 @@ import numpy as np
 
 from proxima.core.errors import ProximaError
 from proxima.domains.domain import Trainable, Trained, Verdict
-from proxima.domains.language import alarms, plots
+from proxima.domains.language import alarms, learn, plots
 from proxima.domains.language.batches import Layout, order
 from proxima.domains.language.config import LanguagePPOConfig
 from proxima.domains.language.evaluate import Evaluator
@@ -27,36 +27,28 @@ from proxima.domains.language.experience import Scoring, scored
 from proxima.domains.language.generate import Generator, bucket, check_prompts
 from proxima.domains.language.hub import locate
 from proxima.domains.language.judge import judge
-from proxima.domains.language.learn import (
-    PPOState,
-    compiled_learn,
-    experience_at,
-    first_state,
-    hyper_of,
-    plan_of,
-)
+from proxima.domains.language.learn import PPOState, hyper_of, plan_of
 from proxima.domains.language.mesh import lay_out
 from proxima.domains.language.model import Part
 from proxima.domains.language.part_files import save_adapters
-from proxima.domains.language.pipeline import Trial, reference_of, save_policy, trainable
+from proxima.domains.language.pipeline import Training, Trial, reference_of, save_policy, trainable
 from proxima.domains.language.results import LanguageTrial
 from proxima.domains.language.reward_model import load_reward_model
 from proxima.domains.language.reward_stage import saved_reward_model
 from proxima.domains.language.rewards import RewardComputer, shaping
 from proxima.domains.language.samples import Experience, Rows, Samples
 from proxima.domains.language.samples_page import PROMPTS, TABLE, gains, write_trial_page
-from proxima.domains.language.stages import PPO, SFT, size_faults
+from proxima.domains.language.stages import ADAPTER, PPO, SFT, size_faults
 from proxima.domains.language.tokenizer import Ids, Tokenizer, left_padded
-from proxima.domains.language.training import Ending, Training
 from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import Decoder
 from proxima.run.files import write_json
 from proxima.run.results import Alarm, Outcome, described
-
-ADAPTER = "adapter"
+from proxima.train.convergence import Convergence
+from proxima.train.stage import Score
 
 compiled_scored = partial(jax.jit, static_argnames="at_once")(scored)
-_compiled_experience = partial(jax.jit, static_argnames="kind")(experience_at)
+_compiled_experience = partial(jax.jit, static_argnames="kind")(learn.experience_of)
 
 
 def ppo_stage(
@@ -70,7 +62,7 @@ def ppo_stage(
     checkpoint: bool = False,
     evaluate: Callable[[PPOState], dict[str, float]] = lambda state: {},
     evaluate_every: int = 10,
-    place: Layout = lambda rows: rows,
+    layout: Layout = lambda rows: rows,
     critic: Part | None = None,
 ) -> Training:
     """The stage over prompts as ids; `checkpoint` spares memory inside layers.
@@ -89,13 +81,13 @@ def ppo_stage(
     def update(state: PPOState, n: int) -> tuple[PPOState, dict[str, float]]:
         started = time.perf_counter()
         chosen = [prompts[i] for i in next_prompts(len(prompts), asked, seed, int(state.cursor))]
-        rows = place(prompt_rows(chosen, repeats(config), tokenizer.pad_id, longest))
+        rows = layout(prompt_rows(chosen, repeats(config), tokenizer.pad_id, longest))
         key = jax.random.fold_in(state.sample_key, state.updates)
         samples = jax.block_until_ready(generator.generate(state.policy, rows, key))
         generated = time.perf_counter()
         scoring, given = opinions(config, reward, base, state, samples)
         judged = time.perf_counter()
-        state, metrics = compiled_learn(
+        state, metrics = learn.compiled_learn(
             base, state, samples, scoring, given, hyper, numbers, plan=plan
         )
         state = state._replace(cursor=state.cursor + asked)
@@ -106,7 +98,7 @@ def ppo_stage(
             "time/learn": time.perf_counter() - judged,
         }
 
-    init = partial(first_state, config, base, lora, seed, critic)
+    init = partial(learn.first_state, config, base, lora, seed, critic)
     return Training(config.updates, init, update, evaluate, evaluate_every)
 
 
@@ -129,20 +121,20 @@ def opinions(
 
 
 def experience_from(
-    config: LanguagePPOConfig, reward: RewardComputer, base: Decoder, state: PPOState
-) -> Callable[[Samples], Experience]:
-    """Makes experience of samples as an update would, and changes nothing: for those who look at tokens.
+    config: LanguagePPOConfig,
+    reward: RewardComputer,
+    base: Decoder,
+    state: PPOState,
+    samples: Samples,
+) -> Experience:
+    """What an update would make of samples; it changes nothing: for those who look at tokens.
 
     With advantage group or leave_one_out, samples come in groups of one prompt, as in training.
     """
-    hyper, plan = hyper_of(config), plan_of(config, reward.config.normalize)
-
-    def make(samples: Samples) -> Experience:
-        scoring, given = opinions(config, reward, base, state, samples)
-        numbers = shaping(reward.config)
-        return _compiled_experience(state, samples, scoring, given, hyper, numbers, plan.kind)[0]
-
-    return make
+    opinion = opinions(config, reward, base, state, samples)
+    kind = plan_of(config, reward.config.normalize).kind
+    numbers = (hyper_of(config), shaping(reward.config))
+    return _compiled_experience(state, samples, *opinion, *numbers, kind)[0]
 
 
 def next_prompts(count: int, batch: int, seed: int, cursor: int) -> list[int]:
@@ -187,29 +179,29 @@ def make(trial: Trial) -> Trainable:
         scenario.model.gradient_checkpointing,
         lambda state: evaluator.evaluate(state.policy),
         measuring.frequency,
-        trial.place,
-    )
-    ending = Ending(
-        patience=measuring.patience,
-        stop_when_converged=measuring.stop_when_converged,
-        stop_on_alarm=measuring.stop_on_alarm,
-        alarms=lambda history: alarms.new_alarms(history, measuring.alarms),
+        trial.layout,
     )
 
     def judged(trained: Trained) -> Verdict:
         (state,) = trained.lanes
         # only a critic has an opinion of single tokens
         has_critic = config.advantage == "gae"
-        learnt = experience_from(config, reward, base, state) if has_critic else None
+        learnt = partial(experience_from, config, reward, base, state) if has_critic else None
         return Verdict([outcome_of(trial, evaluator, trained, learnt)])
 
-    made = trainable(trial, PPO, training, judged, ending)
+    def converge(memory: Convergence, score: Score, step: int) -> Convergence:
+        return alarms.observe_patience(memory, score.value, step, measuring.patience)
 
     def draw(trained: Trained, lane: int, outcome: Outcome) -> None:
         made.draw(trained, lane, outcome)
         draw_policy(trial, trained, outcome)
 
-    return made._replace(export=partial(export_policy, trial, base), draw=draw)
+    made = trainable(trial, PPO, training, judged)
+    watched = made.stage._replace(
+        converge_evaluation=converge,
+        alarms=lambda history: alarms.new_alarms(history, measuring.alarms),
+    )
+    return made._replace(stage=watched, export=partial(export_policy, trial, base), draw=draw)
 
 
 def reward_of(trial: Trial, base: Decoder) -> RewardComputer:

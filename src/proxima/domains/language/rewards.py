@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from numpy.typing import DTypeLike
 
 from proxima.core.errors import ProximaError
 from proxima.core.functions import function_at
@@ -27,6 +28,7 @@ from proxima.domains.language.generate import bucket
 from proxima.domains.language.model import joined
 from proxima.domains.language.reward_model import RewardModel, scores
 from proxima.domains.language.samples import Rows, Samples
+from proxima.domains.language.stages import POLICY
 from proxima.domains.language.tokenizer import Tokenizer, left_padded, unpadded
 
 RewardFunction = Callable[[list[str], list[str]], Any]  # prompts, completions → numbers
@@ -169,7 +171,8 @@ class RewardComputer:
                 f"reward.function {self.name}{row}: raised {type(failure).__name__}: {failure}"
             ) from failure
         lengths = [len(ids) for ids in completions] if self.config.per_token else None
-        return jnp.asarray(checked(self.name, answer, texts, lengths, samples.log_probs.shape[1]))
+        where, width = f"reward.function {self.name}", samples.log_probs.shape[1]
+        return jnp.asarray(checked(where, answer, texts, "completion", lengths, width))
 
     def _failing_row(self, prompts: list[str], texts: list[str]) -> str:
         """The first row at which the function raises by itself, in words; nothing where none does."""
@@ -193,7 +196,7 @@ class RewardComputer:
             if len(ids) > context:
                 raise ProximaError(
                     f"reward: the text of row {row} has {len(ids)} tokens for the reward model, more than "
-                    f"its context of {context}; lower ppo.new_tokens, or take another reward model"
+                    f"its context of {context}; lower {POLICY}.new_tokens, or take another reward model"
                 )
         return left_padded(lists, tokenizer.pad_id, bucket(max(map(len, lists))))
 
@@ -215,13 +218,17 @@ class RewardComputer:
 
 
 def checked(
-    name: str, answer: Any, texts: list[str], lengths: list[int] | None, width: int
+    where: str,
+    answer: Any,
+    texts: Sequence[str],
+    what: str,
+    lengths: list[int] | None = None,
+    width: int = 1,
+    dtype: DTypeLike = np.float32,
 ) -> np.ndarray:
-    """The function's numbers as an array, (B,) or with lengths (B, width); what is wrong, in words."""
-    where = f"reward.function {name}"
-    rows = _listed(where, answer, len(texts), "completion")
-    table = np.zeros((len(texts), width if lengths is not None else 1), np.float32)
-    for row, value in enumerate(rows):
+    """A function's numbers as an array, (B,) or with lengths (B, width); what is wrong, in words."""
+    table = np.zeros((len(texts), 1 if lengths is None else width), dtype)
+    for row, value in enumerate(_listed(where, answer, len(texts), what)):
         here = f"{where}, row {row}"
         values = [value] if lengths is None else _listed(here, value, lengths[row], "token")
         table[row, : len(values)] = [_number(here, value) for value in values]

@@ -17,19 +17,9 @@ from proxima.core.records import Record
 from proxima.domains.language.config import LanguageScenario
 from proxima.domains.language.plots import performance_figure
 from proxima.domains.language.results import Gain, LanguageTrial
-from proxima.domains.language.stages import POLICY, STAGES
+from proxima.domains.language.stages import POLICY, STAGES, TITLE
 from proxima.report import html
-from proxima.report.html import (
-    Content,
-    Markup,
-    document,
-    fold,
-    heading,
-    picture,
-    section,
-    table,
-    tag,
-)
+from proxima.report.html import Content, Markup, section, table, tag
 from proxima.report.numbers import NOTHING
 from proxima.report.statistics import paired_comparison
 from proxima.report.style import number
@@ -38,7 +28,6 @@ from proxima.run.files import read_json, read_rows
 from proxima.run.results import StageResult
 
 PAGE, TABLE, PROMPTS = "samples.html", "samples.json", "prompts.json"
-TITLE = STAGES[POLICY].title
 FIGURES = {**STAGES[POLICY].figures, "ended": STAGES[POLICY].figures["eos_rate"]}
 COLUMNS = {
     "logprob_policy": "log-prob now",
@@ -80,10 +69,8 @@ def write_trial_page(
     scenario: LanguageScenario, trial: Path, alarms: Sequence[Record], out: Path | None = None
 ) -> Path:
     """Write the page of a trial whose policy was judged, whole or not at all."""
-    rows, by_prompt = (
-        read_rows(trial / POLICY / "metrics.jsonl"),
-        read_json(trial / POLICY / PROMPTS),
-    )
+    rows = read_rows(trial / POLICY / "metrics.jsonl")
+    by_prompt = read_json(trial / POLICY / PROMPTS)
     page = samples_page(
         SamplesData(
             title=f"{scenario.name}: before and after",
@@ -111,13 +98,13 @@ def samples_page(data: SamplesData) -> str:
     changes = gains(data.before, data.after)
     style = files("proxima.domains.language").joinpath("samples.css").read_text(encoding="utf-8")
     parts: list[Content] = [
-        heading(data.title, "", data.about),
+        html.heading(data.title, "", data.about),
         tag("p.result", *_sentence(changes)),
         *alarm_box(data.alarms),
     ]
     if data.metrics:
         began = {alarm["kind"]: alarm["step"] for alarm in data.alarms}
-        drawn = picture(
+        drawn = html.picture(
             lambda width: performance_figure(data.metrics, began, data.kl_budget, "", width),
             "Reward, judge, KL, share of completions that end, length and variety over updates",
         )
@@ -126,7 +113,7 @@ def samples_page(data: SamplesData) -> str:
         parts.append(section("Before and after", *_comparison(changes)))
     if data.samples:
         parts.append(section("Samples", *sample_parts(data.samples)))
-    return document(f"{data.title} · samples", *parts, style=style)
+    return html.document(f"{data.title} · samples", *parts, style=style)
 
 
 def gains(
@@ -255,7 +242,7 @@ def _sample(index: int, row: Mapping[str, Any], deepest: Mapping[str, float]) ->
             tag("dd.text", given, *drawn, *([ended] if after["ended"] else [])),
             tag("dd.scores", *_scores(after)),
         ),
-        fold("Numbers of its tokens", table(["Token", *COLUMNS.values()], cells)),
+        html.fold("Numbers of its tokens", table(["Token", *COLUMNS.values()], cells)),
     )
 
 

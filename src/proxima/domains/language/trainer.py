@@ -9,19 +9,14 @@ resumed write a scenario. The components it is made of are its attributes, to be
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, cast, final
+from typing import NamedTuple, final
 
 import jax
 
 from proxima.domains.language.advantages import AdvantageComp
 from proxima.domains.language.config import LanguagePPOConfig
 from proxima.domains.language.evaluate import Evaluator
-from proxima.domains.language.experience import (
-    ExperienceBuffer,
-    Pair,
-    TokenAttributor,
-    ValueAdder,
-)
+from proxima.domains.language.experience import ExperienceBuffer, Pair, TokenAttributor, ValueAdder
 from proxima.domains.language.generate import Generator
 from proxima.domains.language.learn import ModelTrainer, PPOState
 from proxima.domains.language.model import Part
@@ -66,11 +61,8 @@ class PPOTrainer:
         self.generator = Generator(base, tokenizer, config.new_tokens, config.temperature)
         self.attributor = TokenAttributor(tokenizer)
         self.value_adder = ValueAdder(base)
-        discounts, whiten = (
-            (config.gamma, config.gae_lambda),
-            config.normalize_advantages == "batch",
-        )
-        self.advantages = AdvantageComp(*discounts, config.advantage, repeats(config), whiten)
+        how = (config.advantage, repeats(config), config.normalize_advantages == "batch")
+        self.advantages = AdvantageComp(config.gamma, config.gae_lambda, *how)
         self.buffer = ExperienceBuffer(config.batch_size)
         self.model_trainer = ModelTrainer(base, config)
 
@@ -85,7 +77,7 @@ class PPOTrainer:
 
         A state of earlier results is gone on from, to the same end, and given up.
         """
-        lists = self.ids(prompts)
+        lists = self.tokenizer.ids(prompts)
         asked = self.config.batch_size // repeats(self.config)
         updates = -(-num_epochs * len(lists) // asked)
         config = replace(self.config, updates=updates)
@@ -104,12 +96,12 @@ class PPOTrainer:
 
     def rollout(self, prompts: Sequence[str] | Sequence[Ids], state: PPOState) -> Experience:
         """Completions of the prompts with all that training would know of them; nothing changes."""
-        make = experience_from(self.config, self.reward, self.base, state)
-        return make(self.sample(prompts, state))
+        samples = self.sample(prompts, state)
+        return experience_from(self.config, self.reward, self.base, state, samples)
 
     def sample(self, prompts: Sequence[str] | Sequence[Ids], state: PPOState) -> Samples:
         """Completions of the prompts by the state's policy, as many of each as in training."""
-        lists = self.ids(prompts)
+        lists = self.tokenizer.ids(prompts)
         longest = max(len(ids) for ids in lists)
         rows = prompt_rows(lists, repeats(self.config), self.tokenizer.pad_id, longest)
         key = jax.random.fold_in(state.sample_key, state.updates)
@@ -118,9 +110,3 @@ class PPOTrainer:
     def pairs(self, prompts: Sequence[str] | Sequence[Ids], state: PPOState) -> list[Pair]:
         """The rollout as readable rows of state and action."""
         return self.attributor.extract_pairs(self.rollout(prompts, state))
-
-    def ids(self, prompts: Sequence[str] | Sequence[Ids]) -> list[Ids]:
-        """The prompts as ids."""
-        if len(prompts) > 0 and isinstance(prompts[0], str):
-            return list(self.tokenizer.encode(cast(Sequence[str], prompts)))
-        return list(cast(Sequence[Ids], prompts))
