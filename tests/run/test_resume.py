@@ -35,14 +35,6 @@ def own_modules(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(texts.__file__).parent))
 
 
-@pytest.fixture(autouse=True)
-def hears_ctrl_c():
-    """Even where this process was started to ignore it, as under nohup."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @every_kind
 def test_killed_while_it_trains(name, workdir, whole):
     check_killed_in_training(name, workdir, whole)

@@ -42,14 +42,6 @@ RARE = Case("cartpole", *TINY, "training.max_steps=4096", "seed=3", "checkpoint.
 EARLY = "evaluation.eval_frequency=1000000"  # a first evaluation would save the best
 
 
-@pytest.fixture(autouse=True)
-def hears_ctrl_c():
-    """Even where this process was started to ignore it, as under nohup."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def interrupt(view):
     raise KeyboardInterrupt
 
