@@ -495,6 +495,6 @@ def test_trading_is_not_played_with_knowledge_of_the_prices_to_come(workdir, mon
     monkeypatch.setattr(reinforcement, "compiled", noted)
     domain_of(trading).data.generate(trading, workdir)
     domain_of(trading).prepare(trading)
-    made.append(build(control))
+    build(control)
     assert [built.agent.search_in_evaluation for built in made] == [False, True]
     assert not spo(CONFIG, problem(BOTH)._replace(foresees=True)).search_in_evaluation
