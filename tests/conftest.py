@@ -1,6 +1,7 @@
 """Settings for every test: strict shapes, several host devices, compiled programs kept between runs."""
 
 import os
+import signal
 from pathlib import Path
 
 import jax
@@ -72,3 +73,17 @@ def workdir(tmp_path, monkeypatch):
     """An empty working directory: runs, stores and plots of a test go there."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def hears_signals():
+    """Also where this process was started to ignore them, by nohup or in the background."""
+    handlers = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

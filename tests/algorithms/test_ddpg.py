@@ -634,12 +634,10 @@ def test_statistics_belong_to_the_policy_and_the_buffer_stays_raw():
 def test_actions_that_ddpg_cannot_choose_are_refused_in_words():
     assert check_actions(WIDE, "Pendulum-v1") is WIDE
     with pytest.raises(
-        ProximaError, match=r"algorithm\.name: ddpg needs continuous .*CartPole.*the default"
+        ProximaError, match=r"algorithm\.name: ddpg needs continuous .*CartPole.*ppo"
     ):
         check_actions(Discrete(2), "CartPole-v1")
-    with pytest.raises(
-        ProximaError, match=r"algorithm\.name: ddpg needs bounded .*Free.*the default"
-    ):
+    with pytest.raises(ProximaError, match=r"algorithm\.name: ddpg needs bounded .*Free.*ppo"):
         check_actions(box(-np.inf, 1.0, (1,)), "Free-v0")
 
 

@@ -1,6 +1,5 @@
-"""Runs that several files compare theirs with, made once for each; signals that are heard."""
+"""Runs that several files compare theirs with, made once for each."""
 
-import signal
 from pathlib import Path
 
 import pytest
@@ -18,17 +17,3 @@ def whole(tmp_path_factory):
         return made[case]
 
     return get
-
-
-@pytest.fixture(autouse=True)
-def hears_signals():
-    """Also where this process was started to ignore them, by nohup or in the background."""
-    handlers = {
-        signal.SIGINT: signal.default_int_handler,
-        signal.SIGTERM: signal.SIG_DFL,
-        signal.SIGHUP: signal.SIG_DFL,
-    }
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)

@@ -350,14 +350,13 @@ def check_actions(space: Space, env_name: str) -> Box:
     """The space, or an error in words where the actions are not bounded and continuous."""
     if not isinstance(space, Box):
         raise ProximaError(
-            f"algorithm.name: ddpg needs continuous actions and {env_name}'s are discrete; set "
-            "env.actions: continuous where the environment has both, or leave algorithm.name out: "
-            "the default takes any actions"
+            f"algorithm.name: ddpg needs continuous actions and {env_name}'s are discrete; "
+            "use ppo, or set env.actions: continuous where the environment has both"
         )
     if not space.bounded:
         raise ProximaError(
             f"algorithm.name: ddpg needs bounded actions and {env_name}'s are not; "
-            "give the environment finite bounds, or leave algorithm.name out: the default needs none"
+            "give the environment finite bounds or use ppo"
         )
     return space
 
@@ -368,7 +367,7 @@ def check_network(network: NetworkSpec) -> MLPConfig:
     if not isinstance(config, MLPConfig):
         raise ProximaError(
             f"network.kind: ddpg's actor and critics are perceptrons, not {network.name} nets; "
-            "set it to mlp, or leave algorithm.name out: the default takes any net"
+            "set it to mlp, or use ppo"
         )
     if config.shared_trunk:
         raise ProximaError(

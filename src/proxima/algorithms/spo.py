@@ -379,8 +379,8 @@ def spo(config: SPOConfig, problem: Problem) -> SPO:
     if env is None:
         raise ProximaError(
             f"algorithm.name: spo searches copies of the environment's state, and {problem.env_name} "
-            f"on {problem.backend} has none to copy; leave env.backend out for a compiled environment, "
-            "or algorithm.name: the default does not search"
+            f"on {problem.backend} has none to copy; use a compiled environment "
+            "(env.backend: gymnax) or ppo"
         )
     if isinstance(env.action_space, Box) and config.dirichlet_fraction > 0:
         raise ProximaError(
