@@ -22,7 +22,7 @@ import proxima
 from proxima.domains.control.domain import build
 from proxima.domains.control.pools import make_pools
 from proxima.train.devices import prepare_host, use_compilation_cache
-from proxima.train.host.act import explorer
+from proxima.train.host.act import chooser
 from proxima.train.host.collect import HostCollector
 
 SLOW = {"env.name": "slow_env:Slow-v0", "env.backend": "gymnasium", "env.workers": 2}
@@ -49,7 +49,7 @@ def prepare(options) -> protocol.Run:
     built.program.close()
     agent = built.agent
     learners = jax.jit(jax.vmap(agent.init))(jax.random.split(jax.random.key(0), 1))
-    explore = explorer(agent, agent.policy(learners))
+    explore = chooser(agent, agent.policy(learners), greedy=False)
     collector = HostCollector(make_pools(scenario.env, print).train(envs), 1, steps)
 
     @jax.jit

@@ -9,7 +9,7 @@ from resume import Undisturbed, check_killed_in_training
 pytestmark = pytest.mark.optimized
 
 
-@pytest.mark.parametrize("name", ["ppo", "gymnasium", "trading", "spo", "language"])
+@pytest.mark.parametrize("name", ["ppo", "gymnasium", "language"])
 def test_killed_while_it_trains(name, workdir, tmp_path_factory, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(texts.__file__).parent))
     check_killed_in_training(name, workdir, Undisturbed(tmp_path_factory.mktemp))

@@ -56,6 +56,19 @@ SIZES = {
         "algorithm.gradient_steps=2",
     ),
 }
+# Few boxes, small mazes, and nets as small: most of the time of a small run is their compiling.
+BOARDS = {
+    "BinPack-v2": (
+        "env.params={max_num_items: 4, max_num_ems: 6}",
+        "env.instances=8",
+        "network={blocks: 1, heads: 2, width: 8}",
+    ),
+    "Maze-v0": (
+        "env.params={num_rows: 4, num_cols: 4}",
+        "env.instances=8",
+        "network={channels: 2, sweeps: 4}",
+    ),
+}
 ROWS = "data.rows=1000"  # enough for the longest window of any scenario's features
 BUDGET = (*SMALL, *SIZES["ppo"])
 # CartPole whose learner also carries running statistics, so that all a learner can hold is there.
@@ -99,6 +112,7 @@ def budget(name: str) -> tuple[str, ...]:
         *small,
         *SIZES[scenario.algorithm.name],
         *([ROWS] if scenario.domain == "trading" else []),
+        *BOARDS.get(scenario.env.name, ()),
     )
 
 

@@ -1,11 +1,9 @@
 """Packings and mazes through whole runs: other environments of Jumanji's, resume, scores, pictures."""
 
-import signal
-
 import numpy as np
 import pytest
 from resume import Case, check_same, latest
-from tiny import BUDGET, read, stop_at_row, without_hidden
+from tiny import BUDGET, read, without_hidden
 
 from proxima import load, resume_experiment, run_multiple_experiments
 from proxima.train import checkpoint
@@ -51,12 +49,17 @@ def test_other_environments_train_with_an_mlp(name, workdir):
 
 
 @pytest.mark.parametrize(("name", "settings"), [("binpack_ppo", PACKING), ("maze_ppo", MAZE)])
-def test_a_killed_run_ends_as_if_it_had_not_been(name, settings, workdir, tmp_path):
+def test_a_stopped_run_ends_as_if_it_had_not_been(name, settings, workdir, tmp_path):
     """Env states, named observations with their masks and draws from the pool all go on as they were."""
-    case = Case(name, *settings)
-    metrics = f"logs/{name}/latest/trial_0/metrics.jsonl"
-    said = stop_at_row(case.command(), workdir, metrics, 3, signal.SIGKILL)
-    assert said.code == -signal.SIGKILL
+    case, chunks = Case(name, *settings), []
+
+    def stop(view):
+        chunks.append(view)
+        if len(chunks) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_multiple_experiments(load(name, settings), callback=stop)
     run = latest(workdir, case)
     assert 0 < checkpoint.common_step([run / "trial_0"]) < LENGTH
     resume_experiment(name)
