@@ -31,8 +31,9 @@ demo: $(PLAIN)
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 # Before a commit: lint, types, and the tests that train nothing.
-QUICK := tests/core tests/nets tests/scenario tests/train/test_atomic.py tests/train/test_convergence.py \
-	tests/train/test_stages.py tests/test_architecture.py tests/test_extras.py tests/test_layers.py tests/test_yaml.py
+QUICK := tests/core tests/nets tests/scenario tests/report tests/train/test_atomic.py \
+	tests/train/test_convergence.py tests/train/test_loop.py tests/test_architecture.py tests/test_docs.py \
+	tests/test_extras.py tests/test_files.py tests/test_layers.py tests/test_package.py tests/test_yaml.py
 
 check: lint
 	$(PYTEST) -m 'not slow' --ignore tests/scenario/test_shipped.py $(QUICK)

@@ -96,3 +96,9 @@ def faults(page: Path) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_what_a_page_names_is_in_the_code(page):
     assert faults(page) == []
+
+
+def test_what_the_makefile_names_is_there():
+    paths = re.findall(r"\b(?:tests|benchmarks)/[\w/]+(?:\.py)?", (ROOT / "Makefile").read_text())
+    assert len(paths) > 5
+    assert [path for path in paths if not (ROOT / path).exists()] == []
