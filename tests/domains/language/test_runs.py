@@ -129,7 +129,7 @@ def same_weights(first: Path, second: Path) -> None:
         assert all(np.array_equal(ours[key], theirs[key]) for key in ours)
 
 
-@pytest.mark.parametrize("stage", ["sft", "ppo"])
+@pytest.mark.parametrize("stage", ["sft"])  # run/test_resume.py kills the stage of PPO
 def test_a_killed_process_is_resumed_bit_for_bit(stage, whole, tmp_path, monkeypatch):
     summary, directory = whole
     write_texts(tmp_path)
