@@ -38,12 +38,13 @@ def test_the_domain_makes_the_kind():
     ("stages", "model"),
     [("ppo: {}", "model"), ("reward_model: {}", None), ("sft: {}\nreward_model: {}", "reference")],
 )
-def test_a_summary_names_a_model_where_a_stage_leaves_one(stages, model):
+def test_a_summary_names_only_what_a_stage_leaves(stages, model):
     text = f"domain: language\nmodel: {{path: tiny}}\nreward: {{path: judge}}\n{stages}\n"
     scenario = from_mapping(parse(text, "here"), "here")
     trial = SimpleNamespace(details=None, run_id="run")
-    path = summarize(scenario, [trial], []).paths.get("model")
-    assert (path and path.rpartition("/")[2]) == model
+    paths = summarize(scenario, [trial], []).paths
+    assert (paths.get("model") and paths["model"].rpartition("/")[2]) == model
+    assert ("samples" in paths) == ("ppo" in stages), "only completions are shown"
 
 
 @pytest.mark.parametrize("name", LANGUAGE)

@@ -25,9 +25,9 @@ SMOLLM2 = Path("data/models/smollm2")
 
 def prepare(scenario: LanguageScenario) -> Prepared:
     """Texts, tokenizer and model, all checked; the stages are made one by one."""
-    from proxima.domains.language.pipeline import planned_stages, prepare
+    from proxima.domains.language.pipeline import planned_stages, read_material
 
-    material = prepare(scenario)
+    material = read_material(scenario)
     noted = {"source": material.texts.source, "sha256": material.texts.sha256}
     return Prepared(
         algorithm=stages_of(scenario)[-1].name,
@@ -59,9 +59,13 @@ def summarize(
     """Alarms of all trials, and where the first trial's samples and model are."""
     details = [trial.details for trial in trials if isinstance(trial.details, LanguageTrial)]
     first = RunFiles(Path(scenario.output_directory) / scenario.name / "runs" / trials[0].run_id)
-    models = [stage.model for stage in stages_of(scenario) if stage.model]
-    paths = {"samples": PAGE} | ({"model": models[-1]} if models else {})
-    paths = {name: str(first.trial(0) / path) for name, path in paths.items()}
+    left = {}
+    for stage in stages_of(scenario):
+        if stage.name == POLICY:
+            left["samples"] = PAGE
+        if stage.model:
+            left["model"] = stage.model  # the last one's
+    paths = {name: str(first.trial(0) / path) for name, path in left.items()}
     alarms = tuple(alarm for trial in details for alarm in trial.alarms)
     return Added(METRIC, alarms=alarms, paths=paths)
 

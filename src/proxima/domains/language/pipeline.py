@@ -84,7 +84,7 @@ class Trial(NamedTuple):
         return prompts_of(self.scenario.data, texts, tokenizer, base.config.context, new_tokens)
 
 
-def prepare(scenario: LanguageScenario) -> Material:
+def read_material(scenario: LanguageScenario) -> Material:
     """Texts, tokenizer and the model's folder, all checked; nothing is written."""
     texts = read_texts(scenario.data, scenario.name)
     if scenario.model.path is not None:
