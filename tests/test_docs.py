@@ -24,9 +24,9 @@ OF_CLASS = re.compile(r"`([A-Z]\w+)\.(\w+)(?:\(.*?\))?`")
 
 @cache
 def names_in(path: Path) -> dict[str, set[str]]:
-    """The names that a module defines or imports, and those of each class."""
+    """The names that a module defines or imports, and those of each class; not what is local to a function."""
     names: dict[str, set[str]] = {}
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.parse(path.read_text()).body:
         match node:
             case ast.ClassDef(name=name, body=body):
                 names[name] = {part for row in body for part in defined_by(row)}

@@ -21,6 +21,7 @@ class Config:
     limit: Annotated[float, Gt(0)] | None = field(default=None, metadata={"none": math.inf})
     longest: Annotated[int, Ge(1)] | None = field(default=None, metadata={"none": 7})
     size: int = 64
+    weight: float = 0.5  # a number that becomes a leaf by another name
 
 
 class Hyper(NamedTuple):
@@ -56,7 +57,7 @@ def test_a_number_that_nobody_gives_or_takes_is_an_error():
 
 
 def test_configs_that_differ_in_numbers_alone_are_one_static_part():
-    one = without_numbers(Config(rate=1e-3, period=2, limit=0.5), Hyper)
+    one = without_numbers(Config(rate=1e-3, period=2, limit=0.5, weight=0.1), Hyper)
     other = without_numbers(Config(rate=2e-3, period=9, limit=0.1), Hyper)
     assert one == other and hash(one) == hash(other)
     assert one != without_numbers(Config(limit=0.5, size=32), Hyper), "sizes shape a program"
