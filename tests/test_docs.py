@@ -24,7 +24,7 @@ OF_CLASS = re.compile(r"`([A-Z]\w+)\.(\w+)(?:\(.*?\))?`")
 
 @cache
 def names_in(path: Path) -> dict[str, set[str]]:
-    """The names that a module defines or imports, and those of each class; not what is local to a function."""
+    """The names that a module defines or imports, and of each class; no locals of functions."""
     names: dict[str, set[str]] = {}
     for node in ast.parse(path.read_text()).body:
         match node:
