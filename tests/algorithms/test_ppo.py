@@ -167,8 +167,11 @@ def test_masked_rows_teach_nothing():
     )
     poisoned = rollout._replace(
         obs=jnp.where(fake[..., None], 50.0, rollout.obs),
-        action=jnp.where(fake, 1 - rollout.action, rollout.action),
-        aux=Aux(jnp.where(fake, -3.0, rollout.aux.log_prob), None),
+        aux=Aux(
+            jnp.where(fake, 1 - rollout.action, rollout.action),
+            jnp.where(fake, -3.0, rollout.aux.log_prob),
+            None,
+        ),
         reward=jnp.where(fake, 1e6, rollout.reward),
     )
     key = jax.random.key(0)

@@ -132,6 +132,7 @@ class Policy(NamedTuple):
 class Aux(NamedTuple):
     """What acting computes and the update needs again."""
 
+    raw_action: Array  # of which the environment got `to_action`
     log_prob: Array
     value: Array | None  # None if it is cheaper to compute for the whole rollout at once
 
@@ -140,7 +141,7 @@ class Batch(NamedTuple):
     """What a gradient step needs of each sample."""
 
     obs: PyTree
-    action: Array
+    raw_action: Array
     old_log_prob: Array
     old_value: Array
     advantage: Array
@@ -185,12 +186,13 @@ class PPO(eqx.Module):
             distribution, value = learner.net(obs)
         else:
             distribution = learner.net.policy(obs)
-        action = distribution.sample(noise)
-        return action, Aux(distribution.log_prob(action), value)
+        raw = distribution.sample(noise)
+        return distribution.to_action(raw), Aux(raw, distribution.log_prob(raw), value)
 
     def exploit(self, learner: Learner | Policy, view: View) -> Array:
         """The most probable actions."""
-        return learner.net.policy(normalize(learner.obs_moments, view.obs)).mode()
+        distribution = learner.net.policy(normalize(learner.obs_moments, view.obs))
+        return distribution.to_action(distribution.mode())
 
     def policy(self, learner: Learner) -> Policy:
         """The learner's policy, which `exploit` takes in its place."""
@@ -274,7 +276,7 @@ class PPO(eqx.Module):
     def _loss(self, net: PolicyAndValue, hyper: Hyper, batch: Batch) -> tuple[Array, Array]:
         """The loss, and a vector of the loss and its parts in the order of METRICS."""
         distribution, value = net(batch.obs)
-        log_prob = distribution.log_prob(batch.action)
+        log_prob = distribution.log_prob(batch.raw_action)
         errors = losses.value_error(value, batch.target)
         if self.config.value_clip_epsilon is not None:
             errors = losses.clipped_value_error(
@@ -318,7 +320,7 @@ def make_batch(learner: Learner, rollout: Transition, reward: Array) -> Batch:
     advantage = gae(reward, value, next_value, *endings, hyper.gamma, hyper.gae_lambda)
     return Batch(
         obs=obs,
-        action=rollout.action,
+        raw_action=rollout.aux.raw_action,
         old_log_prob=rollout.aux.log_prob,
         old_value=value,
         advantage=advantage,

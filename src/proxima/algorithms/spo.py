@@ -176,7 +176,7 @@ class Learner(NamedTuple):
 class Aux(NamedTuple):
     """The result of a search, (..., N, ...), to learn from, and its metrics (..., SEARCH_METRICS)."""
 
-    root_action: PyTree
+    root_action: PyTree  # raw, of which the environment gets `to_action`
     weight: Array
     advantage: Array
     metrics: Array
@@ -256,12 +256,12 @@ class SPO(eqx.Module):
         policy = self.policy(learner)
         if noise.search is None:
             prior = policy.net.policy(normalize(policy.obs_moments, view.obs))
-            return self.search.draw(prior, noise.root[:, 0]), None
-        result = self.search(policy, view, noise, noise.search)
+            return prior.to_action(self.search.draw(prior, noise.root[:, 0])), None
+        result, action = self.search(policy, view, noise, noise.search)
         chosen = smc.pick(result.weight, noise.choice)
         metrics = jnp.stack([result.metrics[name] for name in SEARCH_METRICS], axis=-1)
         aux = Aux(result.root_action, result.weight, result.advantage, metrics)
-        return smc.take_one(result.root_action, chosen), aux
+        return smc.take_one(action, chosen), aux
 
     def exploit(self, learner: Learner | Policy, view: View) -> PyTree:
         """The root action of most weight; without environment states to search in, the policy's mode.
@@ -272,12 +272,13 @@ class SPO(eqx.Module):
         """
         policy = self.policy(learner)
         if view.env_state is None or not self.search_in_evaluation:
-            return policy.net.policy(normalize(policy.obs_moments, view.obs)).mode()
+            prior = policy.net.policy(normalize(policy.obs_moments, view.obs))
+            return prior.to_action(prior.mode())
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0), fingerprint(view.obs))
         noise = jax.vmap(lambda key: self.noise(None, key, ()))(keys)
         assert noise.search is not None
-        result = self.search(policy, view, noise._replace(log_gamma=None), noise.search)
-        return smc.take_one(result.root_action, smc.heaviest(result.root_action, result.weight))
+        result, action = self.search(policy, view, noise._replace(log_gamma=None), noise.search)
+        return smc.take_one(action, smc.heaviest(action, result.weight))
 
     def policy(self, learner: Learner | Policy) -> Policy:
         """The learner's policy, which `explore` and `exploit` take in its place."""
