@@ -31,11 +31,11 @@ from proxima.core.faults import Fault
 from proxima.core.hyper import make_hyper, without_numbers
 from proxima.core.network import PolicyAndValue
 from proxima.core.normalize import Moments, add_samples, first_moments, normalize
-from proxima.core.parallel import mean_over, standardize, sum_over
+from proxima.core.parallel import masked_mean, mean_over, shares, standardize, sum_over
 from proxima.core.returns import discounted_sums, gae
 from proxima.core.shuffle import permutations
 from proxima.core.spaces import Box, flat_size, zeros
-from proxima.core.trees import merge_leading, pack_rows
+from proxima.core.trees import blank, merge_leading, pack_rows
 from proxima.core.types import PerEnv, PyTree, Transition, View
 from proxima.nets.network import check_network
 
@@ -51,6 +51,7 @@ METRICS = (
     "train/stopped_on_kl",  # only with target_kl
 )
 KL = METRICS.index("train/approx_kl")
+NEVER_REACHED = 1e4  # above any log-probability: a masked row's ratio is 0 and cannot overflow
 ADAM = optax.scale_by_adam(eps=1e-5)  # openai/baselines ppo2; Optax's own default is 1e-8
 
 
@@ -146,7 +147,7 @@ class Batch(NamedTuple):
     old_value: Array
     advantage: Array
     target: Array
-    weight: Array  # 0 on masked rows; within a minibatch the weights add up to 1
+    weight: Array  # 0 on masked rows; within a minibatch the weights add up to 1, if it has others
 
 
 class PPO(eqx.Module):
@@ -206,6 +207,7 @@ class PPO(eqx.Module):
     ) -> tuple[Learner, dict[str, Array]]:
         """The learner after all epochs over the rollout, and the mean metrics of its gradient steps."""
         axis = self.problem.axis
+        rollout = blank(rollout.mask, rollout)
         reward, learner = self._scaled_reward(learner, rollout)
         batch = make_batch(learner, rollout, reward)
         variance_explained = losses.explained_variance(batch.old_value, batch.target, rollout.mask)
@@ -260,15 +262,15 @@ class PPO(eqx.Module):
             batch: Batch = unpack(shuffled)
             if config.normalize_advantages == "minibatch":
                 batch = batch._replace(advantage=standardize(batch.advantage, batch.weight, axis))
-            # Of a minibatch, over all devices.
-            total = sum_over(axis, jnp.sum(batch.weight, axis=-1))
-            batch = batch._replace(weight=batch.weight / total[:, None])
-            return jax.lax.scan(step, carry, pack_rows(batch, 2)[0])
+            batch = batch._replace(weight=shares(batch.weight, axis))
+            carry, means = jax.lax.scan(step, carry, pack_rows(batch, 2)[0])
+            any_rows = sum_over(axis, jnp.sum(batch.weight, axis=-1)) > 0.0
+            return carry, (means, any_rows)
 
         carry = ((flat, learner.optimizer), jnp.asarray(False))
         orders = permutations(key, config.epochs_per_update, len(rows))
-        ((flat, optimizer), _), means = jax.lax.scan(epoch, carry, orders)
-        metrics = dict(zip(METRICS, jnp.mean(means, axis=(0, 1)), strict=False))
+        ((flat, optimizer), _), (means, any_rows) = jax.lax.scan(epoch, carry, orders)
+        metrics = dict(zip(METRICS, masked_mean(means, any_rows), strict=False))
         metrics["train/learning_rate"] = rate
         updates = learner.updates + 1
         return learner._replace(net=unravel(flat), optimizer=optimizer, updates=updates), metrics
@@ -321,7 +323,7 @@ def make_batch(learner: Learner, rollout: Transition, reward: Array) -> Batch:
     return Batch(
         obs=obs,
         raw_action=rollout.aux.raw_action,
-        old_log_prob=rollout.aux.log_prob,
+        old_log_prob=jnp.where(rollout.mask, rollout.aux.log_prob, NEVER_REACHED),
         old_value=value,
         advantage=advantage,
         target=advantage + value,

@@ -40,10 +40,11 @@ from proxima.core.hyper import make_hyper, without_numbers
 from proxima.core.losses import value_error
 from proxima.core.network import NetworkSpec, PolicyAndValue
 from proxima.core.normalize import Moments, add_samples, first_moments, normalize
+from proxima.core.parallel import masked_mean, shares
 from proxima.core.replay import Replay, add, empty, pack_sequences, sample
 from proxima.core.returns import gae
 from proxima.core.spaces import Box, zeros
-from proxima.core.trees import fingerprint
+from proxima.core.trees import blank, fingerprint
 from proxima.core.types import PyTree, Transition, View
 from proxima.nets.network import check_network
 
@@ -301,6 +302,7 @@ class SPO(eqx.Module):
     ) -> tuple[Learner, dict[str, Array]]:
         """The learner with the rollout in its buffer, after its gradient steps; and their mean metrics."""
         config, hyper = self.config, learner.hyper
+        rollout = blank(rollout.mask, rollout)
         rows, unpack = pack_sequences(stored_steps(rollout))
         replay = add(learner.replay, rows, jnp.any(rollout.mask, axis=0))
         flat, unravel = ravel_pytree(learner.net)
@@ -317,7 +319,7 @@ class SPO(eqx.Module):
         inputs = (replay, hyper, learner.obs_moments)
         ready = replay.size >= config.batch_size
         nets, metrics = steps_when(ready, step, nets, keys, inputs, METRICS)
-        search_means = jnp.mean(rollout.aux.metrics, axis=(0, 1))
+        search_means = masked_mean(rollout.aux.metrics, rollout.mask)
         metrics |= {f"search/{name}": search_means[i] for i, name in enumerate(SEARCH_METRICS)}
         metrics |= {
             "search/temperature": self.policy(learner).rules.temperature,  # before these steps
@@ -424,7 +426,7 @@ def make_batch(
     reward = hyper.reward_scale * steps.reward
     endings = (steps.terminated, steps.truncated)
     advantage = gae(reward, value, next_value, *endings, hyper.gamma, hyper.gae_lambda)
-    mask = steps.mask.astype(jnp.float32)
+    share = shares(steps.mask.astype(jnp.float32).ravel())
     return Batch(
         obs=obs,
         root_action=steps.root_action,
@@ -432,7 +434,7 @@ def make_batch(
         advantage=steps.advantage,
         old=old,
         target=advantage + value,
-        share=mask / jnp.maximum(jnp.sum(mask), 1.0),
+        share=share.reshape(steps.mask.shape),
     )
 
 
