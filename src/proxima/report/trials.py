@@ -47,7 +47,8 @@ def comparison_rows(runs: Sequence[RunCurves]) -> list[dict[str, Any]]:
     """One row per run: what its trials earn after training, and what that took."""
     rows = []
     for name, _, results in runs:
-        summary = statistics.aggregate(statistics.trial_means(episode_returns(results)))
+        means = statistics.trial_means(episode_returns(results))
+        summary, used = statistics.aggregate(means), int(np.isfinite(means).sum())
         steps, speed = (
             round(float(np.mean([result[key] for result in results]))) if results else None
             for key in ("environment_steps", "steps_per_second")
@@ -58,7 +59,7 @@ def comparison_rows(runs: Sequence[RunCurves]) -> list[dict[str, Any]]:
                 "name": name,
                 "trials": len(results),
                 **{key: summary[key] for key in ("iqm", "low", "high", "failed")},
-                "coverage": None if summary["low"] is None else statistics.coverage(summary["n"]),
+                "coverage": statistics.coverage(used) if used > 1 else None,
                 "steps": steps,
                 "steps/s": speed,
                 "converged": f"{converged}/{len(results)}",
