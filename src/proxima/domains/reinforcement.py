@@ -14,7 +14,7 @@ from proxima.build import algorithm, domain_of
 from proxima.core.algorithm import Problem
 from proxima.core.network import NetworkSpec
 from proxima.core.seeds import trial_seeds
-from proxima.core.spaces import ObservationSpace, Space
+from proxima.core.spaces import ObservationSpace, Space, flat_size
 from proxima.core.types import Env
 from proxima.domains import judging
 from proxima.domains.domain import Added, Facts, Planned, Prepared, Trainable, Trained, Verdict
@@ -25,6 +25,7 @@ from proxima.train.compiled.collect import Collector
 from proxima.train.compiled.program import compiled_program
 from proxima.train.devices import DATA, Layout, plan_layout
 from proxima.train.host.program import Pools, host_program
+from proxima.train.memory import Need, check_memory, tree_bytes
 from proxima.train.reinforcement import Settings, reinforcement_stage
 
 METRIC = "episode return (undiscounted)"
@@ -84,6 +85,36 @@ def hosted(scenario: Any, spaces: tuple[ObservationSpace, Space], pools: Pools) 
     return Built(agent, program, *spaces, Layout(1, 1))
 
 
+def _check_memory(scenario: Any, built: Built) -> None:
+    """An error where states, rollouts or evaluation are more than the machine can hold."""
+    states = built.program.shapes(scenario.trials)
+    weights = jax.eval_shape(jax.vmap(built.agent.policy), states.learner)
+    num_envs, evaluation = scenario.env.num_envs, scenario.evaluation
+    rows = scenario.trials * num_envs * rollout_steps(scenario)
+    row = flat_size(built.observation_space) + flat_size(built.action_space) + 1  # and its reward
+    episodes = max(evaluation.eval_episodes, evaluation.final_episodes)
+    lanes = (
+        episodes if built.program.exact_anywhere else 0
+    )  # on the host a few play one after the other
+    check_memory(
+        [
+            Need(
+                "weights, their optimizer and the replay of all trials",
+                "network, algorithm.buffer_size or trials",
+                tree_bytes(states.learner),
+            ),
+            Need("gradients", "network or trials", tree_bytes(weights)),
+            Need("environments", "env.num_envs or trials", tree_bytes(states.actors)),
+            Need("a rollout", "algorithm.batch_size, env.num_envs or trials", 4 * rows * row),
+            Need(
+                "an evaluation",
+                "evaluation.final_episodes, evaluation.eval_episodes or trials",
+                tree_bytes(states.actors) // num_envs * lanes,
+            ),
+        ]
+    )
+
+
 def _problem(scenario: Any, observation_space: ObservationSpace, action_space: Space) -> Problem:
     config, steps = scenario.network, scenario.training.max_steps
     steps_per_update = rollout_steps(scenario) * scenario.env.num_envs
@@ -130,6 +161,7 @@ def prepared(
 
     `draw` is what the domain draws of a trial instead of its actions and a film.
     """
+    _check_memory(scenario, built)
     seeds = trial_seeds(scenario.seed, scenario.trials)
     episodes = scenario.evaluation.final_episodes
     draw_more = draw or partial(judging.draw_episodes, scenario, built, film)

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from proxima.core.errors import ProximaError
-from proxima.core.paths import expand_home
+from proxima.core.paths import usable_path
 from proxima.files import explaining
 from proxima.run.files import find_run
 from proxima.track.registry import POLICY_FILES, load_exported
@@ -47,7 +47,7 @@ class Policy:
 
     def save(self, path: str | Path) -> Path:
         """A copy of the policy's directory; `load_policy` reads it, and so does anything that has JAX."""
-        target = Path(expand_home(str(path)))
+        target = Path(usable_path(str(path)))
         if target.exists() and not _is_policy(target):
             raise ProximaError(f"{target}: exists and is no policy; choose another place")
         with explaining(target):
@@ -99,7 +99,7 @@ def _flattened(observations: Mapping[str, Any], above: str) -> Iterator[tuple[st
 
 def load_policy(reference: str | Path, output_directory: str = "logs") -> Policy:
     """The policy in a directory, of a trial's directory, or of the first trial of a run or an experiment."""
-    path = Path(expand_home(str(reference)))
+    path = Path(usable_path(str(reference)))
     for candidate in (path, path / "policy"):
         if _is_policy(candidate):
             return Policy(candidate)
