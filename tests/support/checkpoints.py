@@ -1,5 +1,6 @@
 """Small checkpoints to save, and states to compare."""
 
+import json
 from pathlib import Path
 
 import jax
@@ -29,6 +30,14 @@ def assert_identical(one, other) -> None:
 def save(directory: Path, step: int, state=None, keep=2, best=False, **more) -> Path:
     state = small_state(step) if state is None else state
     return checkpoint.save(directory, step, state, MANIFEST, keep, best, **more)
+
+
+def edit_manifest(saved: Path, **changes) -> None:
+    """A manifest with changes that its digest would show, and without one, as those of before are."""
+    file = saved / checkpoint.MANIFEST
+    manifest = json.loads(file.read_text()) | changes
+    manifest.pop(checkpoint.DIGEST, None)
+    file.write_text(json.dumps(manifest))
 
 
 def names(directory: Path) -> list[str]:
