@@ -101,11 +101,11 @@ def kill_once(
     """A process killed at a random moment; the signal and the moment, or nothing if it ended before."""
     number, finishing = chance.choice(SIGNALS), chance.random() < FINISHING
     process, began = start(arguments, folder), time.monotonic()
-    moment = chance.uniform(0.0, life)
+    moment = chance.uniform(0.0, 0.9 * life)
     if finishing:
         while process.poll() is None and not is_finishing(run):
             time.sleep(0.002)
-        moment = time.monotonic() - began + chance.uniform(0.0, life / 5)
+        moment = time.monotonic() - began + chance.uniform(0.0, life / 20)
     while process.poll() is None and time.monotonic() < began + moment:
         time.sleep(0.002)
     if process.poll() is not None:

@@ -42,6 +42,16 @@ def test_a_size_that_nobody_can_mean_is_told_with_its_path(setting):
     assert len(told) < 400
 
 
+def test_environments_on_the_host_are_counted_over_all_trials():
+    settings = {"env.num_envs": 64, "trials": 2_000, "algorithm.batch_size": 1024}
+    told = message(load, "cartpole_host", settings)
+    assert told == (
+        "--set: env.num_envs: 64, which for 2,000 trial(s) is 128,000; on the host there can be 100,000 "
+        "environments at most"
+    )
+    assert load("cartpole", settings).env.num_envs == 64
+
+
 def test_largest_sizes_that_are_allowed():
     settings = {"training.max_steps": 10**12 - 1, "trials": 10_000, "training.threads": 1024}
     scenario = load("cartpole", settings | {"name": "x" * 200, "output_directory": "x" * 255})

@@ -4,6 +4,7 @@ environments (compiled, or pools on the host) + algorithm ─► agent ─► pr
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -93,14 +94,15 @@ def _check_memory(scenario: Any, built: Built) -> None:
     rows = scenario.trials * num_envs * rollout_steps(scenario)
     row = flat_size(built.observation_space) + flat_size(built.action_space) + 1  # and its reward
     episodes = max(evaluation.eval_episodes, evaluation.final_episodes)
-    lanes = (
-        episodes if built.program.exact_anywhere else 0
-    )  # on the host a few play one after the other
+    # on the host a few environments play them one after the other
+    lanes = episodes if built.program.exact_anywhere else 0
+    has_replay = "buffer_size" in {field.name for field in fields(scenario.algorithm)}
+    replay = "algorithm.buffer_size, " if has_replay else ""
     check_memory(
         [
             Need(
                 "weights, their optimizer and the replay of all trials",
-                "network, algorithm.buffer_size or trials",
+                f"{replay}network or trials",
                 tree_bytes(states.learner),
             ),
             Need("gradients", "network or trials", tree_bytes(weights)),

@@ -43,6 +43,12 @@ def evaluate_reference(
     manifest = checkpoint.load_manifest(path)
     make_run_importable(path)
     scenario = replace(from_mapping(manifest["scenario"], str(path / "manifest.json")), trials=1)
+    if isinstance(
+        scenario, EnvironmentScenario
+    ):  # so that it is known whether they fit into memory
+        scenario = replace(
+            scenario, evaluation=replace(scenario.evaluation, final_episodes=episodes)
+        )
     with _first_stage(scenario, path.parent) as trainable:
         if trainable.measure is None or trainable.record is None:
             raise _no_episodes(scenario)

@@ -1,7 +1,7 @@
 """Sizes that nobody can mean, whichever setting has them: each a sentence with what is allowed.
 
 `bound` looks at a value before it is anything's; `size_faults` at the numbers of a scenario whose types are
-right. What one setting alone cannot be is said where it is declared (`Interval`, `MaxLen`).
+right. What one setting alone cannot be is said where it is declared (`Interval`, `Len`).
 """
 
 import math

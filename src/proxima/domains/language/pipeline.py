@@ -98,12 +98,14 @@ def read_material(scenario: LanguageScenario) -> Material:
 
 
 def _check_memory(scenario: LanguageScenario, vocabulary: int) -> None:
-    """An error where a new model, trained as a whole, is more than the machine can hold."""
+    """An error where a new model, and what training all of it takes, is more than the machine can hold."""
     model = scenario.model
     make = partial(new_model, config=model.new, vocabulary=vocabulary, dtype=model.dtype)
     weights = tree_bytes(jax.eval_shape(make, jax.random.key(0)))
-    purpose = "weights, their gradients and Adam's two moments"
-    check_memory([Need(purpose, "model.new", 4 * weights)])
+    needs = [Need("weights", "model.new", weights)]
+    if scenario.lora is None:
+        needs.append(Need("their gradients and Adam's two moments", "model.new", 3 * weights))
+    check_memory(needs)
 
 
 def planned_stages(scenario: LanguageScenario, material: Material) -> list[Planned]:
