@@ -93,7 +93,7 @@ INTERRUPTED_EARLY = """
     signal.signal(signal.SIGINT, signal.default_int_handler)  # even under nohup
     from proxima.cli import main
     from proxima.train.compiled import program as compiled
-    compiled._init = lambda *arguments: os.kill(os.getpid(), signal.SIGINT)
+    compiled.lay_out = lambda *arguments, **named: os.kill(os.getpid(), signal.SIGINT)
     main()
 """
 

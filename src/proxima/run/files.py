@@ -12,7 +12,6 @@ import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from types import NoneType
 from typing import Any, NamedTuple
 
 from proxima.core.errors import ProximaError
@@ -152,7 +151,11 @@ def _row(line: str) -> dict[str, Any] | None:
         return None
     if not isinstance(row, dict) or type(row.get("step")) is not int:
         return None
-    return row if all(type(value) in (int, float, NoneType) for value in row.values()) else None
+    return row if all(map(_is_finite_or_null, row.values())) else None
+
+
+def _is_finite_or_null(value: Any) -> bool:
+    return value is None or (type(value) in (int, float) and math.isfinite(value))
 
 
 def keep_rows_until(path: Path, step: int) -> None:
