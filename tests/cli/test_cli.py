@@ -327,18 +327,38 @@ def listeners(port: int) -> set[str]:
     return found
 
 
-@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="reads Linux's table of sockets")
-def test_the_dashboard_serves_and_ends_with_ctrl_c(workdir):
+def members(group: int) -> list[int]:
+    """The processes of a group or session, as the kernel lists them."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _parent, its_group, session = stat.read_text().rpartition(")")[2].split()[:4]
+            if group in (int(its_group), int(session)) and state != "Z":
+                found.append(int(stat.parent.name))
+    return found
+
+
+def children(parent: int) -> list[int]:
+    """The processes a process has started itself."""
+    listed = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [int(child) for child in listed]
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="reads Linux's tables")
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_the_dashboard_serves_and_ends_with_all_its_workers(workdir, sent):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     process = subprocess.Popen(
         command("dashboard", "--port", port),
         cwd=workdir,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        text=True,
     )
+    server = 0
     try:
         deadline = time.monotonic() + 120
         while not listeners(port):
@@ -347,9 +367,15 @@ def test_the_dashboard_serves_and_ends_with_ctrl_c(workdir):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as page:
             assert page.status == 200 and b"MLflow" in page.read()
         assert listeners(port) == {"0100007F"}, "127.0.0.1 and no other address"
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        assert process.wait(60) in (0, 130)
+        (server,) = children(process.pid)
+        assert len(members(server)) > 1, "the server has workers"
+        os.kill(process.pid, sent)
+        said, _ = process.communicate(timeout=60)
+        assert process.returncode in (0, 130)
+        assert f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning" in said
+        assert not members(server) and not listeners(port)
     finally:
-        with suppress(ProcessLookupError):  # whoever of its workers is left
-            os.killpg(process.pid, signal.SIGKILL)
+        for group in filter(None, (process.pid, server)):
+            with suppress(ProcessLookupError):  # whoever of its workers is left
+                os.killpg(group, signal.SIGKILL)
         process.wait()

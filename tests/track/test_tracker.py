@@ -51,6 +51,8 @@ def test_a_run_is_read_back_as_it_was_logged(tmp_path, capfd):
     first, second = (client.get_run(run) for run in outcome.child_run_ids)
     assert client.get_experiment(parent.info.experiment_id).name == "cartpole"
     assert parent.data.params["algorithm.gamma"] == "0.99"
+    assert parent.data.tags["mlflow.note.content"] == "Balance a pole."
+    assert parent.data.tags["mlflow.source.name"] and parent.data.tags["mlflow.user"]
     assert parent.data.metrics == {"aggregate/iqm": 200.5}
     assert set(first.data.metrics) == {"episode/return", "loss/c", "loss/d"}
     assert np.isnan(first.data.metrics["loss/c"])

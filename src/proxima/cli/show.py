@@ -1,5 +1,6 @@
 """Commands that show something: scenarios, compare, report, schema, dashboard."""
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -119,9 +120,15 @@ def schema(
 def dashboard(
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 5000,
     uri: Annotated[str | None, path_option("MLflow store; default: the embedded one.")] = None,
+    browse: Annotated[
+        bool | None,
+        typer.Option("--open/--no-open", help="Open a browser; default: in a terminal."),
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Open MLflow's pages on the runs, for this machine only."""
+    from proxima.run.signals import raising
     from proxima.track.dashboard import serve
 
-    serve(uri, port)
+    with raising():  # SIGTERM and SIGHUP end the server too
+        serve(uri, port, sys.stdout.isatty() if browse is None else browse)

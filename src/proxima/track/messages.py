@@ -28,6 +28,7 @@ class Plan(NamedTuple):
     run_id: str
     params: Mapping[str, str]
     children: Sequence[ChildRun]
+    about: Mapping[str, str]  # MLflow's own tags: what runs, by whom, started how
     resume_parent: str | None = None
     resume_children: Sequence[str] = ()
 

@@ -8,6 +8,7 @@ interpreter just while the programs are traced. The process is started with `sub
 """
 
 import atexit
+import getpass
 import io
 import os
 import queue
@@ -52,6 +53,7 @@ def connect(
     params: Mapping[str, Any],
     trials: Sequence[int],
     *,
+    description: str = "",
     stages: Sequence[str] = (),
     resume_from: RunIds | None = None,
     warn: Callable[[str], None],
@@ -81,8 +83,18 @@ def connect(
         for k, seed in enumerate(trials)
         for stage in (stages or ("",))
     ]
-    plan = Plan(uri, name, run_id, texts, children, *(resume_from or ()))
+    plan = Plan(uri, name, run_id, texts, children, about(description), *(resume_from or ()))
     return start_writer(plan, config.register, warn)
+
+
+def about(description: str) -> dict[str, str]:
+    """The tags in which MLflow shows a run's description, source and user."""
+    tags = {"mlflow.source.type": "LOCAL", "mlflow.source.name": Path(sys.argv[0]).name}
+    if description:
+        tags["mlflow.note.content"] = description
+    with suppress(OSError, KeyError):  # a container's user may have no name
+        tags["mlflow.user"] = getpass.getuser()
+    return tags
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
