@@ -1,7 +1,6 @@
 """Runs that are interrupted, and those that nobody disturbed to compare them with: a case of every kind."""
 
 import json
-import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +28,6 @@ from proxima import load, resume_experiment, run_multiple_experiments
 from proxima.build import domain_of
 from proxima.run.display import silent
 from proxima.train import checkpoint
-from proxima.train.devices import wanted_devices
 
 
 class Case:
@@ -187,14 +185,8 @@ class Undisturbed:
         return self._made[name]
 
 
-def skip_other_layouts(name: str) -> None:
-    if name == "ppo, three trials" and wanted_devices(3, os.cpu_count() or 1) != 3:
-        pytest.skip("processes of their own lay trials out otherwise than this one on this machine")
-
-
 def check_killed_in_training(name: str, workdir: Path, whole: Undisturbed) -> None:
     """A process of this kind, killed while it trains and resumed, ends as if nothing had happened."""
-    skip_other_layouts(name)
     this = KINDS[name]
     this.prepare(workdir)
     metrics = f"logs/{this.case.name}/latest/trial_0/{this.stage}/metrics.jsonl"
