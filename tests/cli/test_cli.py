@@ -73,7 +73,7 @@ def test_help_names_every_command(main):
             ],
         ),
         ("scenarios", ["NAME"]),
-        ("evaluate", ["RUN", "--episodes", "--film"]),
+        ("evaluate", ["RUN", "--episodes", "--trial", "--film"]),
         ("resume", ["RUN"]),
         ("compare", ["RUN", "--plot"]),
         ("generate-data", ["--scenario", "--pattern", "--set", "--name", "--list"]),

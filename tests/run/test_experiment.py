@@ -428,7 +428,7 @@ def test_a_run_is_tracked_and_its_model_needs_nothing_of_ours(workdir, monkeypat
 
     loaded = mlflow.pyfunc.load_model(model["uri"])
     obs = np.random.default_rng(1).normal(size=(64, 4)).astype(np.float32)
-    actions = load_exported(root / "trial_0" / "policy")(obs)
+    actions = load_exported(root / "trial_0" / "policy").act(obs)
     assert np.array_equal(loaded.predict(obs), actions)
 
     client = mlflow.MlflowClient()
@@ -447,6 +447,21 @@ def test_a_run_is_tracked_and_its_model_needs_nothing_of_ours(workdir, monkeypat
     info = read(root / "run.json")
     assert info["mlflow_run_id"] == parent.info.run_id
     assert info["mlflow_children"] == [child.info.run_id]
+
+    aimless, _ = run(workdir / "logs", "tracking.enabled=true", "convergence.target_reward=null")
+    (second,) = aimless["registered"]
+    for registered, why in ((model, "target"), (second, "validation")):
+        version = client.get_model_version("cartpole", registered["version"])
+        assert (
+            version.tags["proxima.selected_by"] == why
+            and "ppo on CartPole-v1" in version.description
+        )
+    scores = [
+        float(client.get_model_version("cartpole", str(number)).tags["proxima.score"])
+        for number in (1, 2)
+    ]
+    champion = client.get_model_version_by_alias("cartpole", "champion")
+    assert champion.version == str(1 if scores[0] > scores[1] else 2)
 
 
 def test_without_tracking_there_is_no_store(workdir, capsys, monkeypatch):

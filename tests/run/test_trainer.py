@@ -17,7 +17,6 @@ import proxima
 from proxima.core.distributions import categorical
 from proxima.core.errors import ProximaError
 from proxima.domains.control.domain import build
-from proxima.domains.control.gymnasium_spaces import notes
 
 SMALL = {
     "num_envs": 4,
@@ -259,15 +258,6 @@ def test_predictions_are_in_the_environments_own_terms(workdir):
         obs, *_ = env.step(action)
     with pytest.raises(ProximaError, match="takes named arrays: action_mask"):
         trainer.predict(np.zeros(3))
-
-
-def test_numbers_are_told_apart_and_actions_start_where_the_environment_says():
-    lake = gymnasium.make("FrozenLake-v1")
-    assert notes(lake.observation_space, lake.action_space) == {"one_hot": {"": [0, 16]}}
-    counter = known_envs.Counter()
-    assert notes(counter.observation_space, counter.action_space) == {"action_start": [-1]}
-    cart = gymnasium.make("CartPole-v1")
-    assert notes(cart.observation_space, cart.action_space) == {}
 
 
 def test_a_policy_is_saved_and_found_again_by_every_name(trained, monkeypatch):

@@ -32,6 +32,7 @@ from proxima.track.store import ENVIRONMENT, explain_failure, resolve_uri
 from proxima.track.tracker import (
     STALLED_SECONDS,
     Attributes,
+    Candidate,
     RegisteredModel,
     RunIds,
     Spans,
@@ -120,10 +121,9 @@ def start_writer(plan: Plan, register: bool, warn: Callable[[str], None]) -> Tra
     def log_artifacts(trial: int | None, path: Path, artifact_path: str | None) -> None:
         process.put(messages.Artifacts(trial, str(path.absolute()), artifact_path))
 
-    def register_policy(trial: int, directory: Path, metrics: Mapping[str, float]) -> None:
+    def register_policy(trial: int, candidate: Candidate) -> None:
         if register:
-            tags = {name: str(value) for name, value in metrics.items()}
-            process.put(messages.Registration(trial, str(directory.absolute()), tags))
+            process.put(messages.Registration(trial, candidate))
 
     return Tracker(
         log_metrics=log_metrics,

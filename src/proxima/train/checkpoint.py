@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,6 +49,17 @@ class CheckpointConfig:
     """Chunks between two checkpoints; a stop and the end always save."""
     keep: Annotated[int, Ge(2)] = 2
     """Checkpoints of a trial kept besides the best one."""
+
+
+class Judged(NamedTuple):
+    """A trial's checkpoint, and which of them it is."""
+
+    kind: str  # LAST or BEST
+    path: Path
+
+    @property
+    def step(self) -> int:
+        return int(self.path.name.removeprefix("step_"))
 
 
 def split_trials(states: TrainState) -> list[TrainState]:
@@ -178,6 +189,24 @@ def resolve(path: Path) -> Path:
     problem = "has no checkpoint" if path.exists() else "no such directory"
     remedy = "name a trial's directory, such as logs/cartpole/trial_0, or a checkpoint in it"
     raise ProximaError(f"{path}: {problem}; {remedy}")
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a path means a checkpoint itself, there or not, and no trial that has some."""
+    return path.parent.name == "checkpoints" or any(
+        (path / name).exists() for name in (MANIFEST, STATE)
+    )
+
+
+def judged(trial_directory: Path, wanted: str) -> Judged:
+    """The checkpoint by which a trial is judged and from which its policy is exported.
+
+    That is its best where that is `wanted` and there is one: a trial that broke down at its start has none.
+    """
+    best = Path(trial_directory) / "checkpoints" / BEST
+    if wanted == BEST and best.exists():
+        return Judged(BEST, resolve(best))
+    return Judged(LAST, resolve(trial_directory))
 
 
 def _is_key(leaf: Any) -> bool:

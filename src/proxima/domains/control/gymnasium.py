@@ -17,7 +17,7 @@ from proxima.core.extras import missing_extra
 from proxima.core.spaces import ObservationSpace, Space
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.control.gymnasium_pools import GymnasiumPool
-from proxima.domains.control.gymnasium_spaces import notes
+from proxima.domains.control.gymnasium_spaces import Translation, translate
 from proxima.domains.control.own import make_own
 from proxima.domains.environments import suggestion
 
@@ -34,14 +34,14 @@ def make_pool(config: EnvConfig, num_envs: int, render: bool = False) -> Gymnasi
 
 def spaces(config: EnvConfig) -> tuple[ObservationSpace, Space]:
     """What the named environment observes, and which actions it takes."""
-    with closing(make_pool(config, 1)) as pool:
-        return pool.observation_space, pool.action_space
+    found = translation(config)
+    return found.observation_space, found.action_space
 
 
-def space_notes(config: EnvConfig) -> dict[str, Any]:
-    """How the environment's own observations and actions differ from those of a policy."""
+def translation(config: EnvConfig) -> Translation:
+    """The named environment's spaces as ours, and the ways between."""
     with closing(make_env(config)) as env:
-        return notes(env.observation_space, env.action_space)
+        return translate(config.name, env.observation_space, env.action_space)
 
 
 def module_of(name: str) -> str | None:
