@@ -65,7 +65,7 @@ def report(run: RunData, page: Page) -> str:
     about = [
         *page.about,
         f"{trials} trial{'s' * (trials > 1)}",
-        f"started {run.info['started'].replace('T', ' ').replace('+00:00', ' UTC')}",
+        f"started {_time(run.info['started'])}",
         f"run {run.summary['run_id']}",
     ]
     top = heading(name, run.scenario["description"] or "", about)
@@ -77,18 +77,27 @@ def report(run: RunData, page: Page) -> str:
     return document(f"{name} · Proxima report", *parts, *page.sections, making, style=page.style)
 
 
+def _time(moment: str) -> str:
+    """A moment as run.json has it, for a person."""
+    return moment.replace("T", " ").replace("+00:00", " UTC")
+
+
 def _making(run: RunData, page: Page) -> list[Content]:
     """How the run was made: its facts, commands that go on from it and what they do, its settings."""
     run_id = run.summary["run_id"]
     commands = {
         **page.commands,
-        f"proxima resume {run_id}{run.options}": "go on, if it was stopped",
+        f"proxima resume {run_id}{run.options}": "go on, if it was stopped; with --max-steps also beyond its end",
         f"proxima report {run_id}{run.options}": "write this page again",
         f"proxima experiment --config {run.root}/scenario.yaml": "repeat it",
     }
     facts = {"Run": run_id, "Files": run.root, **page.facts, **run.info["versions"]}
     if run.info["mlflow_run_id"] is not None:
         facts["MLflow run"] = run.info["mlflow_run_id"]
+    for change in run.info["changes"]:
+        where = f"{'update' if change.stage else 'step'} {change.step:,}"
+        where += f" of {change.stage}, trial {change.trial}" if change.stage else ""
+        facts[f"Changed at {where} ({_time(change.at)})"] = "; ".join(change.words())
     shown = "".join(f"# {purpose}\n{command}\n" for command, purpose in commands.items())
     return [
         table(["", ""], [[name, value] for name, value in facts.items()], "facts"),

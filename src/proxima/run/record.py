@@ -5,10 +5,13 @@
 """
 
 import dataclasses
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, final
+
+import numpy as np
 
 from proxima.core.types import PyTree
 from proxima.domains.domain import Domain, Planned, Prepared, Trainable, Trained
@@ -91,6 +94,8 @@ def train_planned(run: Run, planned: Planned, trainable: Trainable) -> Ended:
     with timed(run.clock, "compile"):
         states = stage.prepare(states)
     recorder = _Recorder(run, planned, stage, folders, progress)
+    for lane in np.flatnonzero(progress.active):  # what a finish exported before is out of date
+        shutil.rmtree(run.files.trial(planned.trials[lane]) / "policy", ignore_errors=True)
     compiled = time.perf_counter() - started
     with interruptible() as interrupted:
         observer = Observer(recorder.record, recorder.save, interrupted)
@@ -116,7 +121,7 @@ def _restored_or_fresh(
     run: Run, planned: Planned, stage: Stage, folders: list[Path]
 ) -> tuple[PyTree, Progress]:
     """The states and books of the newest checkpoint; where there is none, fresh ones and no metrics."""
-    restored = restore(stage, folders)
+    restored = restore(stage, folders, to_stored(run.scenario))
     if restored is None:
         metrics = [folder / "metrics.jsonl" for folder in folders]
         if any(path.exists() for path in metrics):
@@ -160,6 +165,9 @@ class _Recorder:
         self._before = run.notes.info.training_seconds.get(self._key, 0.0)
         self._started = time.perf_counter()
         self._begun_at = budget_used(stage.schedule, progress.books)
+        # lanes whose last state is saved, for good
+        stopped = progress.chunks > 0 and [book.stopped is not None for book in progress.books]
+        self._settled = {lane for lane, is_so in enumerate(stopped or []) if is_so}
 
     def seconds(self) -> float:
         """Of training so far, those before a resume included."""
@@ -189,27 +197,30 @@ class _Recorder:
     ) -> None:
         """A checkpoint of every lane to resume from, or (not `last`) of those at their best only.
 
-        Named by the step of the whole stage, so that all lanes, stopped ones too, share the names.
+        Each is named by its lane's own step; one that has stopped is saved once more and then no longer.
         """
         lanes, scenario = self._stage.split(states), self._run.scenario
-        for lane in range(len(lanes)) if last else best:
-            book = book_to_json(progress.books[lane])
+        due = [lane for lane in range(len(lanes)) if lane not in self._settled]
+        for lane in due if last else best:
+            book = progress.books[lane]
             manifest = {
                 "scenario": to_stored(scenario),
                 "trial": self._stage.trials[lane],
                 "stage": self._planned.name,
                 "layout": dict(self._stage.layout),
-                "loop": {"chunks": progress.chunks, "book": book},
+                "loop": {"chunks": progress.chunks, "book": book_to_json(book)},
             }
             checkpoint.save(
                 self._folders[lane],
-                progress.steps,
+                book.steps,
                 lanes[lane],
                 manifest,
                 keep=scenario.checkpoint.keep,
                 best=lane in best,
                 last=last,
             )
+            if last and book.stopped is not None:
+                self._settled.add(lane)
 
     def note_seconds(self) -> None:
         """The time so far and the tracker's ids into run.json."""
