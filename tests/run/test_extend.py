@@ -1,4 +1,4 @@
-"""A run that goes on with other settings: longer than it was meant to, towards another target, or otherwise."""
+"""A run that goes on with other settings: beyond its end, towards another target, or otherwise."""
 
 import json
 import shutil

@@ -77,7 +77,7 @@ def settings_change(scenario: Scenario, changes: Overrides) -> tuple[Scenario, l
 def amend(
     start: Start, before: Scenario, keys: Sequence[str], files: RunFiles, info: RunInfo
 ) -> tuple[RunInfo, list[str]]:
-    """The change of settings noted and written, and what it means in sentences; refused if it can do nothing."""
+    """The change noted and written, and what it means in sentences; refused if nothing would come of it."""
     stages, wanted = start.prepared.stages, start.scenario
     _check_stages(files, stages, keys, info)
     effects: list[str] = []

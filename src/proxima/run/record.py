@@ -97,7 +97,8 @@ def train_planned(run: Run, planned: Planned, trainable: Trainable) -> Ended:
     for lane in np.flatnonzero(progress.active):  # what a finish exported before is out of date
         shutil.rmtree(run.files.trial(planned.trials[lane]) / "policy", ignore_errors=True)
     compiled = time.perf_counter() - started
-    with interruptible() as interrupted:
+    # A chunk on the host may take minutes, and is done again by whoever resumes: nobody waits for its end.
+    with interruptible(at_once=not stage.exact_anywhere) as interrupted:
         observer = Observer(recorder.record, recorder.save, interrupted)
         states, progress = train(stage, states, progress, observer)
         recorder.note_seconds()
