@@ -163,14 +163,15 @@ def _drawn(progress: ProgressLine) -> Any:
 
 
 def _log(console: Console) -> Screen:
-    shown: dict[Any, tuple[float, float]] = {}  # how far it was, and when
+    of: Any = None  # what the last line was about
+    fraction, then = 0.0, 0.0  # how far that was, and when
 
     def show(progress: ProgressLine) -> None:
+        nonlocal of, fraction, then
         now = time.monotonic()
-        fraction, then = shown.get(progress.of, (-1.0, now))
-        is_due = progress.fraction >= fraction + 0.1 or now >= then + LOG_SECONDS
-        if progress.ended or is_due:
-            shown[progress.of] = progress.fraction, now
+        has_moved = progress.fraction >= fraction + 0.1 or now >= then + LOG_SECONDS
+        if progress.ended or progress.of != of or has_moved:
+            of, fraction, then = progress.of, progress.fraction, now
             console.print(progress.plain, soft_wrap=True)
 
     return Screen(lambda text: console.print(text, soft_wrap=True), show, lambda: None)

@@ -177,7 +177,7 @@ def view(
     figures = {"episode/return": "return", "eval/return_mean": "greedy"}
     schedule = Schedule(updates_per_chunk=1, max_steps=budget)
     stage = SimpleNamespace(trials=(0,), unit=unit, schedule=schedule, figures=figures)
-    return View(name, stage, report, 1.0, 0.0)
+    return View(name, stage, report, 1.0)
 
 
 def test_names_that_look_like_markup_are_printed_as_they_are():
@@ -232,9 +232,10 @@ def test_a_log_says_how_far_it_is_without_a_bar():
     for picture in range(7):
         display.working("drawing", picture, 7)
     display.close()
+    display.working("judging", 0, 1)  # of the next stage
     first, *rest = text.getvalue().splitlines()
     assert first == "name   10 %  10 / 100 steps  10 steps/s  return 12.0  greedy 3  9 s left"
-    assert rest == ["name  judging", "name  drawing"]
+    assert rest == ["name  judging", "name  drawing", "name  judging"]
 
 
 def test_figures_that_a_chunk_does_not_say_stay_as_they_were():

@@ -36,7 +36,7 @@ def save(directory: Path, step: int, state=None, keep=2, best=False, **more) -> 
 def common_step(directories: Iterable[Path]) -> int | None:
     """The newest step at which all of these can go on, where none has stopped."""
     paths = checkpoint.common_moment(directories, lambda path, manifest: False)
-    return None if paths is None else max(int(path.name.removeprefix("step_")) for path in paths)
+    return None if paths is None else max(map(checkpoint.step_of, paths))
 
 
 def names(directory: Path) -> list[str]:

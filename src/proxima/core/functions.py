@@ -49,7 +49,7 @@ def object_at(path: str, setting: str, kind: str = "object") -> Any:
 
 def note_import(module: str) -> None:
     """A setting named this module, and it was imported."""
-    _imported[module] = getattr(sys.modules.get(module), "__file__", None) or "built in"
+    _imported[module] = vars(sys.modules[module]).get("__file__") or "built in"
 
 
 def imports_in(settings: Mapping[str, Any]) -> list[str]:

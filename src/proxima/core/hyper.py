@@ -9,7 +9,7 @@ from jax import Array
 
 from proxima.core.types import PyTree
 
-FIELD = "hyper"  # of a learner: where its numbers are
+FIELD = jax.tree_util.GetAttrKey("hyper")  # of a learner: where its numbers are
 
 Hyper = TypeVar("Hyper", bound=tuple[Any, ...])
 Config = TypeVar("Config")
@@ -54,7 +54,6 @@ def with_numbers_of(fresh: PyTree, saved: PyTree) -> PyTree:
     """
 
     def choose(path: Any, mine: Any, theirs: Any) -> Any:
-        is_number = any(getattr(key, "name", None) == FIELD for key in path)
-        return mine if is_number else theirs
+        return mine if FIELD in path else theirs
 
     return jax.tree_util.tree_map_with_path(choose, fresh, saved)

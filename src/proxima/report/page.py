@@ -87,7 +87,7 @@ def _making(run: RunData, page: Page) -> list[Content]:
     run_id = run.summary["run_id"]
     commands = {
         **page.commands,
-        f"proxima resume {run_id}{run.options}": "go on, if it was stopped; with --max-steps also beyond its end",
+        f"proxima resume {run_id}{run.options}": "go on, if it was stopped",
         f"proxima report {run_id}{run.options}": "write this page again",
         f"proxima experiment --config {run.root}/scenario.yaml": "repeat it",
     }

@@ -57,7 +57,12 @@ def present_scenario(files: RunFiles, info: RunInfo) -> Scenario:
             f"its checkpoints were made with; put the old values back, or say what you want:  "
             f"proxima resume {files.run_id} {settings}"
         )
-    return changed(scenario, noted, str(files.scenario)) if noted else scenario
+    if not noted:
+        return scenario
+    present = changed(scenario, noted, str(files.scenario))
+    if to_stored(present) != written:
+        write_text(files.scenario, dump(present))
+    return present
 
 
 def settings_change(scenario: Scenario, changes: Overrides) -> tuple[Scenario, list[str]]:

@@ -17,7 +17,7 @@ from proxima.core.types import PyTree
 from proxima.domains.domain import Domain, Planned, Prepared, Trainable, Trained
 from proxima.run import results
 from proxima.run.clock import Clock, note_chunk, timed
-from proxima.run.display import Callback, Display, View, budget_used, callback_view
+from proxima.run.display import Callback, Display, View, callback_view
 from proxima.run.files import RunFiles, append_row, read_rows, write_text
 from proxima.run.restore import book_to_json, restore
 from proxima.run.results import RunInfo
@@ -165,10 +165,10 @@ class _Recorder:
         self._key = f"{planned.name} {planned.trials[0]}".strip()
         self._before = run.notes.info.training_seconds.get(self._key, 0.0)
         self._started = time.perf_counter()
-        self._begun_at = budget_used(stage.schedule, progress.books)
-        # lanes whose last state is saved, for good
-        stopped = progress.chunks > 0 and [book.stopped is not None for book in progress.books]
-        self._settled = {lane for lane, is_so in enumerate(stopped or []) if is_so}
+        # lanes that have stopped and are saved so
+        is_restored = progress.chunks > 0
+        stopped = np.flatnonzero(~progress.active) if is_restored else ()
+        self._settled = {int(lane) for lane in stopped}
 
     def seconds(self) -> float:
         """Of training so far, those before a resume included."""
@@ -184,7 +184,7 @@ class _Recorder:
                 self.save(report.states, report.progress, report.best, last=report.save)
         for sentence in stage.notices():
             run.display.say(sentence)
-        run.display.progress(View(planned.name, stage, report, self.seconds(), self._begun_at))
+        run.display.progress(View(planned.name, stage, report, self.seconds()))
         if report.save:
             self.note_seconds()
         reasons = self._alarmed() if report.scores is not None else {}

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -111,9 +112,11 @@ def furthest_step(files: RunFiles, stages: Sequence[Planned]) -> Reached | None:
     """How far the checkpoints go; None: there is none."""
     furthest = None
     for planned in stages:
-        paths = moment_of([files.trial(trial) / planned.name for trial in planned.trials])
+        paths = None
+        with suppress(ProximaError):  # damaged: whoever resumes is told so
+            paths = moment_of([files.trial(trial) / planned.name for trial in planned.trials])
         if paths is not None:
-            step = max(checkpoint.load_manifest(path)["step"] for path in paths)
+            step = max(map(checkpoint.step_of, paths))
             furthest = Reached(planned.name, planned.trials[0], step)
     return furthest
 

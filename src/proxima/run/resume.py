@@ -8,7 +8,7 @@ from proxima.run.read import load_scenario, read_info, read_summary
 from proxima.run.results import RunInfo, Summary
 from proxima.run.screen import shown_progress
 from proxima.run.start import make_runnable, run_stages
-from proxima.scenario import Overrides
+from proxima.scenario import EnvironmentScenario, Overrides
 
 
 def resume_experiment(
@@ -36,10 +36,9 @@ def resume_experiment(
 
 
 def _finished(files: RunFiles, display: Display) -> Summary:
-    display.say(
-        f"{files.root} is finished; there is nothing to resume. To go on all the same, say for how long: "
-        "--max-steps."
-    )
+    has_steps = isinstance(load_scenario(files), EnvironmentScenario)
+    remedy = " To go on beyond its end, say how far: --max-steps." if has_steps else ""
+    display.say(f"{files.root} is finished; there is nothing to resume.{remedy}")
     return read_summary(files)
 
 

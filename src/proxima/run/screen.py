@@ -105,10 +105,9 @@ def _facts(view: View, scenario: Scenario, seen: Seen) -> Iterator[str]:
 
 
 def _time_left(view: View) -> str:
-    done = view.fraction - view.begun_at  # of the budget, by this process
-    if done <= 0:
+    if view.fraction == 0:
         return ""
-    seconds = math.ceil(view.seconds * (1 - view.fraction) / done)
+    seconds = math.ceil(view.seconds * (1 - view.fraction) / view.fraction)
     for size, unit in ((3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"  {seconds / size:.0f} {unit} left"

@@ -148,10 +148,15 @@ def at_step(trial_directory: Path, step: int) -> Path:
     return Path(trial_directory) / "checkpoints" / f"step_{step:012d}"
 
 
+def step_of(checkpoint: Path) -> int:
+    """The step that a checkpoint is named by."""
+    return int(checkpoint.name.removeprefix("step_"))
+
+
 def available_steps(trial_directory: Path) -> list[int]:
     """The steps of a trial's checkpoints, oldest first, their content not yet checked."""
     whole = _steps_in(Path(trial_directory) / "checkpoints", MANIFEST, STATE)
-    return [int(path.name.removeprefix("step_")) for path in whole]
+    return [step_of(path) for path in whole]
 
 
 def common_moment(
