@@ -115,8 +115,45 @@ def test_help_waits_for_nothing_heavy(workdir):
 def test_the_list_of_scenarios_has_them_all(main):
     said = main("scenarios")
     assert said.code == 0
-    for name in shipped():
-        assert name in said.out
+    lines = said.out.splitlines()
+    assert [line.split()[0] for line in lines[: len(shipped())]] == list(shipped())
+    assert all(len(line) <= 80 for line in lines), "a line each, also in a narrow terminal"
+    assert len(lines) == len(shipped()) + 2
+
+
+def test_a_scenario_is_named_as_an_argument_too(main):
+    said = main("experiment", "cartpol")
+    assert said.code == 1 and "cartpol: no such scenario; did you mean cartpole" in said.err
+    for both in (["cartpole", "--scenario", "pendulum"], ["cartpole", "--config", "my.yaml"], []):
+        said = main("experiment", *both)
+        assert said.code == 1 and "name one scenario: proxima experiment NAME" in said.err
+    said = main("experiment", "cartpole", "--set", "training.max_step=1")
+    assert said.code == 1 and "--set: training.max_step: unknown key" in said.err
+
+
+def test_the_version(main):
+    said = main("--version")
+    assert (said.code, said.out) == (0, f"proxima {proxima.__version__}\n")
+
+
+def test_a_shell_completes_commands_scenarios_and_experiments(workdir, monkeypatch):
+    (workdir / "logs" / "carriage" / "latest").mkdir(parents=True)
+    for words, expected in {
+        "proxima exp": ["experiment"],
+        "proxima experiment pendulum_s": ["pendulum_spo"],
+        "proxima scenarios maze_p": ["maze_ppo"],
+        "proxima resume carr": ["carriage"],
+    }.items():
+        asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+        start = "import sys; sys.argv[0] = 'proxima'; from proxima.cli import main; main()"
+        said = subprocess.run(
+            [sys.executable, "-c", start],
+            env=os.environ | asked | {"_PROXIMA_COMPLETE": "complete_bash"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert said.stdout.split() == expected, said
 
 
 def test_a_scenario_is_shown_in_full_and_can_be_run_from_that(main, workdir):

@@ -289,7 +289,9 @@ def test_a_converged_trial_is_frozen_while_the_others_go_on(six, tmp_path):
         link: read(trial / "checkpoints" / link / "manifest.json")["step"]
         for link in ("best", "last")
     }
-    assert steps == {"best": expected_step, "last": 2048}
+    assert steps == {"best": expected_step, "last": expected_step}, "its own, not the run's"
+    names = [path.name for path in (trial / "checkpoints").glob("step_*")]
+    assert max(names) == f"step_{expected_step:012d}"
     assert equal_bits(tensors_of(trial, "best"), tensors_of(trial, "last"))
 
 

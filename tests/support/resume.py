@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 import texts
+from checkpoints import common_step
 from safetensors.numpy import load_file
 from tiny import (
     BUDGET,
@@ -27,7 +28,6 @@ from tiny import (
 from proxima import load, resume_experiment, run_multiple_experiments
 from proxima.build import domain_of
 from proxima.run.display import silent
-from proxima.train import checkpoint
 
 
 class Case:
@@ -49,8 +49,11 @@ def latest(workdir: Path, case: Case) -> Path:
     return (workdir / "logs" / case.name / "latest").resolve()
 
 
-def check_same(run: Path, whole: Path) -> None:
-    """Whether weights, results and metrics are those of the uninterrupted run, of every stage."""
+def check_same(run: Path, whole: Path, but: str = "") -> None:
+    """Whether weights, results and metrics are those of the uninterrupted run, of every stage.
+
+    `but` names an array of checkpoints that may differ.
+    """
     assert read(run / "run.json")["status"] == "finished"
     trials = sorted(path.parent for path in whole.glob("trial_*/results.json"))
     assert trials and len(trials) == len(list(run.glob("trial_*/results.json")))
@@ -62,7 +65,8 @@ def check_same(run: Path, whole: Path) -> None:
     weights = weights_of(whole)
     assert weights and weights_of(run).keys() == weights.keys()
     for name, path in weights_of(run).items():
-        assert equal_bits(load_file(path), load_file(weights[name])), name
+        mine, theirs = load_file(path), load_file(weights[name])
+        assert equal_bits(mine | {but: theirs[but]} if but in theirs else mine, theirs), name
     for path in whole.rglob("*.parquet"):
         assert (run / path.relative_to(whole)).read_bytes() == path.read_bytes(), path.name
     found, expected = read(run / "summary.json"), read(whole / "summary.json")
@@ -197,7 +201,7 @@ def check_killed_in_training(name: str, workdir: Path, whole: Undisturbed) -> No
         command = ["resume", this.case.name]
     run = latest(workdir, this.case)
     assert read(run / "run.json")["status"] == "running"
-    step = checkpoint.common_step([path / this.stage for path in run.glob("trial_*")])
+    step = common_step([path / this.stage for path in run.glob("trial_*")])
     assert this.begins_at <= step < this.steps and step % this.saves_every == 0
     sentences: list[str] = []
     resume_experiment(this.case.name, display=silent()._replace(say=sentences.append))

@@ -1,5 +1,9 @@
 """Gymnasium's pools: both ways to reset against a plain loop, and refusals in words."""
 
+import os
+import subprocess
+import sys
+
 import gymnasium
 import numpy as np
 import pytest
@@ -147,3 +151,30 @@ def test_what_cannot_be_made_is_refused_in_words(config, words):
         adapter.make_pool(config, 2)
     with pytest.raises(ProximaError, match=words):
         adapter.spaces(config)
+
+
+PICTURE = """
+from contextlib import closing
+from proxima.domains.control.config import EnvConfig
+from proxima.domains.control.gymnasium import make_env
+with closing(make_env(EnvConfig(name="CartPole-v1", backend="gymnasium"), render=True)) as env:
+    env.reset(seed=0)
+    assert env.render().ndim == 3
+"""
+
+
+@pytest.mark.parametrize("given", [{}, {"SDL_AUDIODRIVER": "disk"}])
+def test_pictures_ask_for_no_sound_and_no_screen_unless_the_user_does(given, tmp_path):
+    ours = ("SDL_AUDIODRIVER", "SDL_VIDEODRIVER", "XDG_RUNTIME_DIR", "DISPLAY", "WAYLAND_DISPLAY")
+    left = {name: value for name, value in os.environ.items() if name not in ours}
+    program = PICTURE + "import os; print(os.environ['SDL_AUDIODRIVER'])"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=left | given,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0 and done.stderr == "", done
+    assert done.stdout.split() == [given.get("SDL_AUDIODRIVER", "dummy")]
