@@ -446,6 +446,8 @@ def test_a_run_is_tracked_and_its_model_needs_nothing_of_ours(workdir, monkeypat
     assert child.data.metrics["final/greedy_return"] == results["evaluation"]["return_mean"]
     logged = {item.path for item in client.list_artifacts(child.info.run_id)}
     assert logged >= {"plots", "policy", "results.json", "checkpoints"}
+    kept = client.list_artifacts(child.info.run_id, "checkpoints")
+    assert [item.path for item in kept] == ["checkpoints/last"], "what was judged, and no other"
     info = read(root / "run.json")
     assert info["mlflow_run_id"] == parent.info.run_id
     assert info["mlflow_children"] == [child.info.run_id]

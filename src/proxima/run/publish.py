@@ -11,19 +11,22 @@ from proxima.run.clock import timed
 from proxima.run.record import STAGE, Run, stage_names
 from proxima.run.report import NAME as REPORT
 from proxima.run.results import Number, Summary, TrialResult
+from proxima.scenario import to_stored
 from proxima.track.registry import describe_exported
 from proxima.track.served_policy import ABOUT
 from proxima.track.tracker import Candidate, Status, TrackingOutcome
-from proxima.train.checkpoint import BEST
+from proxima.train.checkpoint import BEST, LAST, judged
 
 GREEDY = "final/greedy_return"
 USUAL = ("plots", "results.json")  # what the tracker keeps of a trial in any case
 
 
 def hand_to_tracker(run: Run, summary: Summary) -> None:
-    """Figures, files, checkpoints and policies of every trial; the best policy to the registry."""
+    """Figures, files, the judged checkpoints and policies of every trial; the best policy to the registry."""
     tracker, files = run.tracker, run.files
     names = stage_names(run.prepared)
+    # A domain of the user's own may have no such setting.
+    wanted = to_stored(run.scenario).get("evaluation", {}).get("checkpoint", LAST)
     for trial in summary.trials:
         last = list(trial.stages)[-1]
         child = run.child(names[-1] if last == "train" else last, trial.trial)
@@ -33,7 +36,9 @@ def hand_to_tracker(run: Run, summary: Summary) -> None:
         for stage in names:
             folder, child = run.folder(stage, trial.trial), run.child(stage, trial.trial)
             _hand_files(run, child, folder, ("plots", STAGE) if stage else ())
-            _hand_files(run, child, folder, ("checkpoints/best", "checkpoints/last"))
+            if (folder / "checkpoints").is_dir():
+                kind = judged(folder, wanted).kind
+                _hand_files(run, child, folder, (f"checkpoints/{kind}",))
     if run.scenario.tracking.enabled and run.scenario.tracking.register:
         _register(run, summary)
     if any(files.plots.iterdir()):
