@@ -76,6 +76,6 @@ def test_the_command_says_which_checkpoint_and_which_trials_there_are(run, capsy
     step = checkpoint.judged(run / "trial_1", "best").step
     assert said.code == 0 and f"(best checkpoint, step {step:,})" in said.out
     said = run_main(["evaluate", run, "--trial", 7], capsys, monkeypatch)
-    assert said.code == 1 and "--trial 7" in said.err and "there are: 0, 1" in said.err
+    assert said.code == 1 and "has no trial 7; there are: 0, 1" in said.err
     said = run_main(["evaluate", run / "trial_0", "--trial", 1], capsys, monkeypatch)
     assert said.code == 1 and "is a trial already" in said.err
