@@ -197,7 +197,7 @@ def find_trial(reference: str, output_directory: str = "logs", trial: int | None
     files = find_run(reference, output_directory)
     number = 0 if trial is None else trial
     if not files.trial(number).is_dir():
-        paths = files.root.glob("trial_*")
+        paths = files.root.glob("trial_[0-9]*")
         known = sorted(int(path.name.removeprefix("trial_")) for path in paths)
         there = f"there are: {', '.join(map(str, known))}" if known else "there is none yet"
         raise ProximaError(f"{files.root}: has no trial {number}; {there}")
