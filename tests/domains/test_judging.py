@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import cycle
 from pathlib import Path
 from typing import ClassVar
 
@@ -149,14 +150,18 @@ def all_actions_are_those_of_an_evaluation(env, tmp_path, train=proxima.PPOTrain
     return policy
 
 
-@pytest.mark.parametrize("space", OBSERVATIONS.values(), ids=OBSERVATIONS)
-def test_a_policy_takes_the_observations_that_the_environment_gives(space, tmp_path):
-    all_actions_are_those_of_an_evaluation(Seen(space, ACTIONS["choices"]), tmp_path)
+# Every kind of action, and beside them every kind of observation.
+SPACES = [(name, *pair) for name, pair in zip(ACTIONS, cycle(OBSERVATIONS.items()), strict=False)]
 
 
-@pytest.mark.parametrize("space", ACTIONS.values(), ids=ACTIONS)
-def test_a_policy_gives_actions_that_the_environment_takes(space, tmp_path):
-    policy = all_actions_are_those_of_an_evaluation(Seen(SEEN, space), tmp_path)
+@pytest.mark.parametrize(
+    ("action", "seen", "observed"), SPACES, ids=[f"{seen}, {told}" for told, seen, _ in SPACES]
+)
+def test_a_policy_takes_the_environments_observations_and_gives_its_actions(
+    action, seen, observed, tmp_path
+):
+    space = ACTIONS[action]
+    policy = all_actions_are_those_of_an_evaluation(Seen(observed, space), tmp_path)
     text = (policy.directory / "policy.json").read_text()
     described = json.loads(text, parse_constant=lambda constant: pytest.fail(constant))["action"]
     assert (tuple(described["shape"]), described["dtype"]) == (space.shape, str(space.dtype))
@@ -191,11 +196,9 @@ COMPILED = {
 
 
 @pytest.mark.parametrize(("ours", "theirs"), COMPILED.values(), ids=COMPILED)
-@pytest.mark.parametrize("masked", [False, True], ids=["", "masked"])
-def test_policies_of_compiled_environments_too(ours, theirs, masked, tmp_path):
-    if masked and isinstance(theirs, spaces.Box):
-        pytest.skip("masks are for choices")
+def test_policies_of_compiled_environments_too(ours, theirs, tmp_path):
     seen = box(-np.inf, np.inf, (3,))
+    masked = not isinstance(theirs, spaces.Box)  # masks are for choices
     observed = fields({"seen": seen, "action_mask": mask_space(ours)}) if masked else seen
     trainer = proxima.PPOTrainer(CompiledSeen(observed, ours), **SMALL)
     built, learner, policy = exported(trainer, tmp_path)

@@ -1,15 +1,20 @@
 """Which checkpoint is measured: of a trial always the one that its run judged and exported."""
 
+import json
 import os
 import shutil
 from pathlib import Path
 
 import pytest
+from run_directories import info_of, trial_result
 from tiny import read, run_main, tiny
 
 import proxima
 from proxima.core.errors import ProximaError
+from proxima.run import results
 from proxima.run.evaluate import evaluate_reference
+from proxima.run.files import create_run
+from proxima.scenario import load, to_stored
 from proxima.train import checkpoint
 
 
@@ -71,11 +76,20 @@ def test_a_trial_that_has_no_best_is_judged_by_its_last(run, tmp_path):
     )
 
 
+def test_a_run_without_episodes_says_where_its_figures_are(tmp_path):
+    files = create_run(str(tmp_path), "movie_critic", 1)
+    files.scenario.write_text(json.dumps(to_stored(load("movie_critic"))))
+    results.write(files.info, info_of(files, [trial_result(0)]))
+    for reference in (files.root, files.trial(0)):
+        with pytest.raises(ProximaError, match="has no environment to play in"):
+            evaluate_reference(str(reference), 1)
+
+
 def test_the_command_says_which_checkpoint_and_which_trials_there_are(run, capsys, monkeypatch):
     said = run_main(["evaluate", run, "--trial", 1, "--episodes", 1], capsys, monkeypatch)
     step = checkpoint.judged(run / "trial_1", "best").step
     assert said.code == 0 and f"(best checkpoint, step {step:,})" in said.out
     said = run_main(["evaluate", run, "--trial", 7], capsys, monkeypatch)
-    assert said.code == 1 and "--trial 7" in said.err and "there are: 0, 1" in said.err
+    assert said.code == 1 and "has no trial 7; there are: 0, 1" in said.err
     said = run_main(["evaluate", run / "trial_0", "--trial", 1], capsys, monkeypatch)
     assert said.code == 1 and "is a trial already" in said.err

@@ -201,7 +201,7 @@ def test_the_exported_policy_acts_as_the_agent_does_statistics_included(one):
     scale = np.array([2.4, 3.0, 0.2, 3.0], np.float32)
     obs = np.random.default_rng(0).normal(size=(512, 4)).astype(np.float32) * scale
     actions = np.asarray(built.agent.exploit(learner, View(obs)))
-    assert np.array_equal(load_exported(trial / "policy")(obs), actions)
+    assert np.array_equal(load_exported(trial / "policy").act(obs), actions)
     assert len(set(actions.tolist())) == 2
 
     blind = learner._replace(obs_moments=template.learner.obs_moments)
@@ -249,7 +249,7 @@ def test_the_callback_hears_of_every_chunk_and_stops_the_run(tmp_path):
     assert read(root / "summary.json")["trials"] == [results]
     manifest = read(root / "trial_0" / "checkpoints" / "last" / "manifest.json")
     assert manifest["step"] == results["environment_steps"]
-    assert load_exported(root / "trial_0" / "policy")(np.zeros((2, 4))).shape == (2,)
+    assert load_exported(root / "trial_0" / "policy").act(np.zeros((2, 4))).shape == (2,)
 
 
 def test_a_callback_that_returns_nothing_does_not_stop_the_run(tmp_path):
@@ -456,16 +456,14 @@ def test_a_run_is_tracked_and_its_model_needs_nothing_of_ours(workdir, monkeypat
     (second,) = aimless["registered"]
     for registered, why in ((model, "target"), (second, "validation")):
         version = client.get_model_version("cartpole", registered["version"])
-        assert (
-            version.tags["proxima.selected_by"] == why
-            and "ppo on CartPole-v1" in version.description
-        )
+        assert version.tags["proxima.selected_by"] == why
+        assert "ppo on CartPole-v1" in version.description
     scores = [
         float(client.get_model_version("cartpole", str(number)).tags["proxima.score"])
         for number in (1, 2)
     ]
     champion = client.get_model_version_by_alias("cartpole", "champion")
-    assert champion.version == str(1 if scores[0] > scores[1] else 2)
+    assert int(champion.version) == (1 if scores[0] > scores[1] else 2)
 
 
 def test_without_tracking_there_is_no_store(workdir, capsys, monkeypatch):

@@ -279,6 +279,7 @@ def test_a_policy_is_saved_and_found_again_by_every_name(trained, monkeypatch):
         np.testing.assert_array_equal(policy(obs), expected)
         np.testing.assert_array_equal(policy.predict(obs), expected)
     assert "ppo on CartPole-v1" in repr(policy) and "(4,)" in repr(policy)
+    assert "last checkpoint, step 512" in repr(policy)
     trainer.save(directory / "kept")  # over an older one
     (directory / "other").mkdir()
     with pytest.raises(ProximaError, match="is no policy"):

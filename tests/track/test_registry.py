@@ -177,6 +177,8 @@ def test_observations_become_a_batch_or_are_refused_in_words():
     for shape in ((5, 3), (5, 6, 2), ()):  # also where as many numbers would only be mixed up
         with pytest.raises(ValueError, match=re.escape(f"shape {shape}")):
             batch(np.zeros(shape), [2, 6])
+    with pytest.raises(ValueError, match="there are no observations"):
+        batch(np.zeros((0, 2)), [2])
     with pytest.raises(ValueError, match="is no uint8"):
         batch(np.full((1, 2), 0.5), [2], "uint8")
 

@@ -136,6 +136,7 @@ def phases(
 
 def export(scenario: Any, built: Built, trained: Trained) -> None:
     """Every trial's policy as weights and a program that needs nothing of ours; traced once for all."""
+    description = describe_policy(scenario, built)
     made: Export | None = None
     for lane, (state, directory) in enumerate(zip(trained.lanes, trained.trials, strict=True)):
         if (directory / "policy").exists():  # a finish that was killed had come so far
@@ -145,7 +146,7 @@ def export(scenario: Any, built: Built, trained: Trained) -> None:
             made = export_program(function, weights, {"observation": built.interface.observation})
         chosen = checkpoint.judged(trained.folders[lane], scenario.evaluation.checkpoint)
         taken = {"trial": lane, "checkpoint": {"kind": chosen.kind, "step": chosen.step}}
-        write_policy(made, weights, describe_policy(scenario, built) | taken, directory / "policy")
+        write_policy(made, weights, description | taken, directory / "policy")
 
 
 def policy_function(

@@ -195,13 +195,13 @@ def find_trial(reference: str, output_directory: str = "logs", trial: int | None
                 raise ProximaError(f"--trial {trial}: {reference} is a trial already; name its run")
             return candidate
     files = find_run(reference, output_directory)
-    chosen = files.trial(trial or 0)
-    if not chosen.is_dir():
-        paths = files.root.glob("trial_*")
-        numbers = sorted(int(path.name.removeprefix("trial_")) for path in paths)
-        known = ", ".join(map(str, numbers)) or "none"
-        raise ProximaError(f"--trial {trial}: {files.root} has no such trial; there are: {known}")
-    return chosen
+    number = 0 if trial is None else trial
+    if not files.trial(number).is_dir():
+        paths = files.root.glob("trial_[0-9]*")
+        known = sorted(int(path.name.removeprefix("trial_")) for path in paths)
+        there = f"there are: {', '.join(map(str, known))}" if known else "there is none yet"
+        raise ProximaError(f"{files.root}: has no trial {number}; {there}")
+    return files.trial(number)
 
 
 def _is_trial(directory: Path) -> bool:

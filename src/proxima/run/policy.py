@@ -44,9 +44,11 @@ class Policy:
     def __repr__(self) -> str:
         kind, action = self.about["observation"], self.about["action"]
         seen = ", ".join(kind["fields"]) if "fields" in kind else tuple(kind["shape"])
+        taken = self.about["checkpoint"]
         return (
             f"Policy({self.about['algorithm']} on {self.about['env']}, observation {seen} → action "
-            f"{tuple(action['shape'])} {action['dtype']}, from {self.directory})"
+            f"{tuple(action['shape'])} {action['dtype']}, {taken['kind']} checkpoint, step "
+            f"{taken['step']:,}, from {self.directory})"
         )
 
 

@@ -40,7 +40,7 @@ CHAMPION = "champion"  # the alias of a registered model's best version
 SCORE = "proxima.score"  # the tag by which versions are compared
 MODEL = (
     "Policies trained by the scenario {name}. The alias {alias} is on the version with the highest "
-    f"{SCORE}: the mean return of its last evaluation during training, on episodes kept for that."
+    f"{SCORE}: the mean return of its checkpoint's evaluation during training, never of the closing one."
 )
 
 Named = dict[str, Any]  # arrays, or what describes them, by name

@@ -238,6 +238,8 @@ def as_batch(observations: Any, kind: Mapping[str, Any], name: str = "") -> np.n
         raise ValueError(
             f"observations{_of(name)} have shape {values.shape}; this policy takes (n, *{shape}) or {shape}"
         )
+    if not len(values):
+        raise ValueError(f"there are no observations{_of(name)}")
     rows = values.reshape(len(values), *shape).astype(kind["dtype"])
     if rows.dtype.kind != "f" and not np.array_equal(rows.ravel(), values.ravel()):
         raise ValueError(
