@@ -176,5 +176,6 @@ def test_pictures_ask_for_no_sound_and_no_screen_unless_the_user_does(given, tmp
         text=True,
         timeout=120,
     )
-    assert done.returncode == 0 and done.stderr == "", done
+    assert done.returncode == 0, done
+    assert done.stderr == "" or given, done  # SDL itself warns of that driver
     assert done.stdout.split() == [given.get("SDL_AUDIODRIVER", "dummy")]
