@@ -145,12 +145,12 @@ def _restored_or_fresh(
 def _closing_lanes(stage: Stage, states: PyTree, folders: list[Path]) -> list[PyTree]:
     """The states that are judged and exported: the last ones, or each lane's best."""
     lanes = stage.split(states)
-    if stage.schedule.closing == "last":
+    if stage.schedule.closing == checkpoint.LAST:
         return lanes
     for lane, folder in enumerate(folders):
-        best = folder / "checkpoints" / checkpoint.BEST
-        if best.exists():  # a trial that broke down at its start has none
-            lanes[lane], _ = checkpoint.load(best, lanes[lane])
+        chosen = checkpoint.judged(folder, stage.schedule.closing)
+        if chosen.kind == checkpoint.BEST:
+            lanes[lane], _ = checkpoint.load(chosen.path, lanes[lane])
     return lanes
 
 

@@ -14,6 +14,7 @@ from proxima.core.errors import ProximaError
 from proxima.core.spaces import Box, Discrete, box
 from proxima.domains.control import gymnasium as adapter
 from proxima.domains.control.config import EnvConfig
+from proxima.domains.control.gymnasium_spaces import translate
 
 
 class Structured(Counter):
@@ -109,6 +110,29 @@ def test_spaces_and_actions_are_translated():
     frozen_lake = adapter.make_pool(EnvConfig(name="FrozenLake-v1"), 2)
     assert frozen_lake.observation_space == box(0, 1, (16,), "bool")
     assert frozen_lake.reset([0, 1]).tolist() == [[True] + [False] * 15] * 2
+
+
+def test_whole_numbers_too_large_for_32_bits_do_not_wrap_around():
+    wide = gymnasium.spaces.Box(0, 2**40, (2,), np.int64)
+    found = translate("wide", wide, gymnasium.spaces.Discrete(2))
+    values = np.array([[2**40, 2**33 + 5]])
+    assert np.array_equal(found.rows(values), values.astype(np.float32))
+    store = np.zeros((1, 2), found.observation_space.dtype)
+    found.put(store, 0, values[0])
+    assert np.array_equal(store, values.astype(np.float32))
+    many = translate("many", gymnasium.spaces.Discrete(2**40), gymnasium.spaces.Discrete(2))
+    assert found.rows(2**39) == many.rows(2**39) == np.float32(2**39)
+    narrow = gymnasium.spaces.Box(0, 2**31 - 1, (2,), np.int64)
+    assert translate("n", narrow, gymnasium.spaces.Discrete(2)).observation_space.dtype == "int32"
+
+
+def test_fields_whose_joined_names_are_the_same_are_refused():
+    number = gymnasium.spaces.Box(0, 1)
+    nested = gymnasium.spaces.Dict(
+        {"a.b": number, "a": gymnasium.spaces.Dict({"b": number, "c": number})}
+    )
+    with pytest.raises(ProximaError, match="same name"):
+        translate("nested", nested, gymnasium.spaces.Discrete(2))
 
 
 def test_an_episode_is_cut_at_the_limit_of_the_scenario():

@@ -61,6 +61,11 @@ def translate(name: str, observation_space: Any, action_space: Any) -> Translati
         ".".join(path): Part(path, space, *_field(name, space, path, actions))
         for path, space in _leaves(observation_space)
     }
+    if len(parts) < sum(1 for _ in _leaves(observation_space)):
+        raise ProximaError(
+            f"{name}: two fields of its observation space have the same name when nested keys are joined "
+            "by dots; rename a key that has a dot in it"
+        )
     if isinstance(observation_space, spaces.Dict):
 
         def rows(obs: Any) -> dict[str, np.ndarray]:
@@ -125,21 +130,22 @@ def _field(name: str, space: Any, path: Path, actions: Space) -> tuple[ours.Box,
         return _mask(name, space, actions)
     if isinstance(space, spaces.Discrete):
         first, count = int(space.start), int(space.n)
-        values = np.arange(first, first + count)
         if count <= ONE_HOT:
+            values = np.arange(first, first + count)
 
             def flags(obs: Any, numpy: Any = np) -> Any:
                 numbers = numpy.asarray(obs)[..., None]
                 return numbers == values.reshape(*(1,) * (numbers.ndim - 1), count)
 
             return ours.box(0, 1, (count,), "bool"), flags
-        whole = ours.box(first, first + count - 1, (), "int32")
-        return whole, lambda obs, numpy=np: numpy.asarray(obs, np.int32)
+        kind = _narrowed("int64", first, first + count - 1)
+        whole = ours.box(first, first + count - 1, (), str(kind))
+        return whole, lambda obs, numpy=np: numpy.asarray(obs, kind)
     if isinstance(space, spaces.MultiBinary):
         binary = ours.box(0, 1, space.shape, "bool")
         return binary, lambda obs, numpy=np: numpy.asarray(obs, bool)
     if isinstance(space, spaces.Box):
-        dtype = np.dtype(NARROW.get(str(space.dtype), space.dtype))
+        dtype = _narrowed(str(space.dtype), space.low, space.high)
         numbers = ours.box(space.low, space.high, space.shape, str(dtype))
         return numbers, lambda obs, numpy=np: numpy.asarray(obs, dtype)
     where = f"field {'.'.join(path)!r} of the " if path else ""
@@ -148,6 +154,16 @@ def _field(name: str, space: Any, path: Path, actions: Space) -> tuple[ours.Box,
         "spaces of these can be learnt from; a wrapper of gymnasium.wrappers, such as "
         "FlattenObservation, may turn it into one"
     )
+
+
+def _narrowed(dtype: str, low: Any, high: Any) -> np.dtype:
+    """A dtype of at most 32 bits; whole numbers that need more become floats rather than wrap around."""
+    narrow = np.dtype(NARROW.get(dtype, dtype))
+    if narrow.kind in "iu":
+        limits = np.iinfo(narrow)
+        if np.any(np.less(low, limits.min)) or np.any(np.greater(high, limits.max)):
+            return np.dtype("float32")
+    return narrow
 
 
 def _mask(name: str, space: Any, actions: Space) -> tuple[ours.Box, Encode]:
