@@ -13,6 +13,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from checkpoints import edit_manifest
 from resume import Case, check_same, latest
 from scenario_files import message
 from tiny import (
@@ -231,7 +232,7 @@ def test_a_resume_on_other_devices_says_that_bits_may_differ(short):
     set_back(short, 512)
     manifest = checkpoint.at_step(short / "trial_0", 512) / "manifest.json"
     layout = {"trial_devices": 1, "data_devices": 2}
-    manifest.write_text(json.dumps(read(manifest) | {"layout": layout}))
+    edit_manifest(manifest.parent, layout=layout)
     said: list[str] = []
     resume_experiment("cartpole", display=silent()._replace(say=said.append))
     assert any("devices in another way" in text for text in said)
@@ -254,7 +255,7 @@ def test_a_manifest_whose_loop_is_damaged_is_named_and_nothing_is_touched(short,
     set_back(short, 640)
     rows = rows_of(short / "trial_0")
     manifest = checkpoint.at_step(short / "trial_0", 640) / "manifest.json"
-    manifest.write_text(json.dumps(read(manifest) | {"loop": loop}))
+    edit_manifest(manifest.parent, loop=loop)
     assert message(resume_experiment, "cartpole").startswith(f"{manifest}: is damaged: loop.")
     assert rows_of(short / "trial_0") == rows
     shutil.rmtree(manifest.parent)

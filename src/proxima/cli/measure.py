@@ -19,7 +19,7 @@ def add_commands(app: typer.Typer) -> None:
 
 def evaluate(
     run: Annotated[str, argument("RUN", "An experiment, a run, a trial or a checkpoint.")],
-    episodes: Annotated[int, typer.Option(help="Episodes per policy.", min=1)] = 100,
+    episodes: Annotated[int, typer.Option(help="Episodes per policy.", min=1, max=1_000_000)] = 100,
     trial: Annotated[
         int | None, typer.Option(help="Which trial of a run; its first one by default.", min=0)
     ] = None,

@@ -8,13 +8,13 @@ import typer
 
 def expand(value: Any) -> Any:
     """A path or several, as given on the command line, with `~` as the home directory."""
-    from proxima.core.paths import expand_home
+    from proxima.core.paths import usable_path
 
     if isinstance(value, list):
         return [expand(item) for item in value]
     if isinstance(value, Path):
-        return Path(expand_home(str(value)))
-    return value if value is None else expand_home(value)
+        return Path(usable_path(str(value)))
+    return value if value is None else usable_path(value)
 
 
 def argument(metavar: str, help: str, complete: Any = None) -> Any:

@@ -30,9 +30,9 @@ def object_at(path: str, setting: str, kind: str = "object") -> Any:
             f"module; go on in that program, or put it into a module and name it package.module:{kind}"
         )
     module, _, name = path.replace(":", ".").rpartition(".")
-    if not module or not name:
+    if not module or not all(part.isidentifier() for part in (*module.split("."), name)):
         raise ProximaError(
-            f"{setting}: {path!r} is not a dotted path such as package.module.{kind}"
+            f"{setting}: {path[:80]!r} is not a dotted path such as package.module.{kind}"
         )
     try:
         names = vars(importlib.import_module(module))
@@ -40,6 +40,10 @@ def object_at(path: str, setting: str, kind: str = "object") -> Any:
         raise ProximaError(
             f"{setting}: cannot import {module} ({failure}); it must be installed, or stand in the "
             "working directory or beside the scenario's file"
+        ) from failure
+    except Exception as failure:  # the module's own code, which may do anything
+        raise ProximaError(
+            f"{setting}: {module} fails when it is imported: {type(failure).__name__}: {failure}"
         ) from failure
     note_import(module)
     if name not in names or (kind == "function" and not callable(names[name])):

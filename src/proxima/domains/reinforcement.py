@@ -4,6 +4,7 @@ environments (compiled, or pools on the host) + algorithm ─► agent ─► pr
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from proxima.build import algorithm, domain_of
 from proxima.core.algorithm import Problem
 from proxima.core.network import NetworkSpec
 from proxima.core.seeds import trial_seeds
-from proxima.core.spaces import ObservationSpace, Space
+from proxima.core.spaces import ObservationSpace, Space, flat_size
 from proxima.core.types import Env
 from proxima.domains import judging
 from proxima.domains.domain import Added, Facts, Planned, Prepared, Trainable, Trained, Verdict
@@ -26,6 +27,7 @@ from proxima.train.compiled.collect import Collector
 from proxima.train.compiled.program import compiled_program
 from proxima.train.devices import DATA, Layout, plan_layout
 from proxima.train.host.program import Pools, host_program
+from proxima.train.memory import Need, check_memory, tree_bytes
 from proxima.train.reinforcement import Settings, reinforcement_stage
 
 METRIC = "episode return (undiscounted)"
@@ -88,6 +90,37 @@ def hosted(
     return Built(agent, program, *spaces, Layout(1, 1), interface)
 
 
+def _check_memory(scenario: Any, built: Built) -> None:
+    """An error where states, rollouts or evaluation are more than the machine can hold."""
+    states = built.program.shapes(scenario.trials)
+    weights = jax.eval_shape(jax.vmap(built.agent.policy), states.learner)
+    num_envs, evaluation = scenario.env.num_envs, scenario.evaluation
+    rows = scenario.trials * num_envs * rollout_steps(scenario)
+    row = flat_size(built.observation_space) + flat_size(built.action_space) + 1  # and its reward
+    episodes = max(evaluation.eval_episodes, evaluation.final_episodes)
+    # on the host a few environments play them one after the other
+    lanes = episodes if built.program.exact_anywhere else 0
+    has_replay = "buffer_size" in {field.name for field in fields(scenario.algorithm)}
+    replay = "algorithm.buffer_size, " if has_replay else ""
+    check_memory(
+        [
+            Need(
+                "weights, their optimizer and the replay of all trials",
+                f"{replay}network or trials",
+                tree_bytes(states.learner),
+            ),
+            Need("gradients", "network or trials", tree_bytes(weights)),
+            Need("environments", "env.num_envs or trials", tree_bytes(states.actors)),
+            Need("a rollout", "algorithm.batch_size, env.num_envs or trials", 4 * rows * row),
+            Need(
+                "an evaluation",
+                "evaluation.final_episodes, evaluation.eval_episodes or trials",
+                tree_bytes(states.actors) // num_envs * lanes,
+            ),
+        ]
+    )
+
+
 def _problem(scenario: Any, observation_space: ObservationSpace, action_space: Space) -> Problem:
     config, steps = scenario.network, scenario.training.max_steps
     steps_per_update = rollout_steps(scenario) * scenario.env.num_envs
@@ -134,6 +167,7 @@ def prepared(
 
     `draw` is what the domain draws of a trial instead of its actions and a film.
     """
+    _check_memory(scenario, built)
     seeds = trial_seeds(scenario.seed, scenario.trials)
     episodes = scenario.evaluation.final_episodes
     draw_more = draw or partial(judging.draw_episodes, scenario, built, film)

@@ -11,7 +11,7 @@ import numpy as np
 
 from proxima.build import algorithm, domain_of
 from proxima.core.errors import ProximaError
-from proxima.core.paths import expand_home
+from proxima.core.paths import usable_path
 from proxima.domains.domain import Trainable
 from proxima.files import explaining
 from proxima.run.files import RunFiles, find_trial
@@ -50,6 +50,12 @@ def evaluate_reference(
     manifest = checkpoint.load_manifest(path)
     make_run_importable(path)
     scenario = replace(from_mapping(manifest["scenario"], str(path / "manifest.json")), trials=1)
+    if isinstance(
+        scenario, EnvironmentScenario
+    ):  # so that it is known whether they fit into memory
+        scenario = replace(
+            scenario, evaluation=replace(scenario.evaluation, final_episodes=episodes)
+        )
     with _first_stage(scenario, path.parent) as trainable:
         if trainable.measure is None or trainable.record is None:
             raise _no_episodes(scenario)
@@ -80,7 +86,7 @@ def _find_checkpoint(reference: str, output_directory: str, trial: int | None) -
 
     Of a trial it is the one by which the run judged it and exported its policy; of a run, its first trial's.
     """
-    path = Path(expand_home(reference))
+    path = Path(usable_path(reference))
     if checkpoint.is_checkpoint(path):
         if trial is not None:
             raise ProximaError(

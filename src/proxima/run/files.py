@@ -16,7 +16,7 @@ from types import NoneType
 from typing import Any, NamedTuple
 
 from proxima.core.errors import ProximaError
-from proxima.core.paths import expand_home
+from proxima.core.paths import usable_path
 from proxima.files import explaining, replacing
 
 
@@ -56,7 +56,7 @@ class RunFiles(NamedTuple):
 def create_run(output_directory: str, name: str, trials: int) -> RunFiles:
     """A new run's directory with one for each trial, and the links to it."""
     run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-    files = RunFiles(Path(expand_home(output_directory)) / name / "runs" / run_id)
+    files = RunFiles(Path(usable_path(output_directory)) / name / "runs" / run_id)
     try:
         for index in range(trials):
             (files.trial(index) / "plots").mkdir(parents=True)
@@ -163,7 +163,7 @@ def keep_rows_until(path: Path, step: int) -> None:
 
 def find_run(reference: str, output_directory: str = "logs") -> RunFiles:
     """The run meant by an experiment's name (its latest run), a run id, an MLflow run's id, or a path."""
-    reference, output = expand_home(reference), Path(expand_home(output_directory))
+    reference, output = usable_path(reference), Path(usable_path(output_directory))
     for candidate in (Path(reference), output / reference):
         if (candidate / "run.json").is_file():
             return RunFiles(candidate.resolve())
@@ -188,8 +188,8 @@ def find_run(reference: str, output_directory: str = "logs") -> RunFiles:
 
 def find_trial(reference: str, output_directory: str = "logs", trial: int | None = None) -> Path:
     """The directory of the trial meant by its path, or by a run: its first one, or the one asked for."""
-    named = expand_home(reference)
-    for candidate in (Path(named), Path(expand_home(output_directory)) / named):
+    named = usable_path(reference)
+    for candidate in (Path(named), Path(usable_path(output_directory)) / named):
         if _is_trial(candidate):
             if trial is not None:
                 raise ProximaError(f"--trial {trial}: {reference} is a trial already; name its run")

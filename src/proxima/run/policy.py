@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 
 from proxima.core.errors import ProximaError
-from proxima.core.paths import expand_home
+from proxima.core.paths import usable_path
 from proxima.files import explaining
 from proxima.run.files import find_trial
 from proxima.track.registry import POLICY_FILES, load_exported
@@ -34,7 +34,7 @@ class Policy:
 
     def save(self, path: str | Path) -> Path:
         """A copy of the policy's directory; `load_policy` reads it, and so does anything that has JAX."""
-        target = Path(expand_home(str(path)))
+        target = Path(usable_path(str(path)))
         if target.exists() and not _is_policy(target):
             raise ProximaError(f"{target}: exists and is no policy; choose another place")
         with explaining(target):
@@ -57,7 +57,7 @@ def load_policy(reference: str | Path, output_directory: str = "logs") -> Policy
 
     Of a trial it is that of the checkpoint by which the trial was judged; `about["checkpoint"]` says which.
     """
-    path = Path(expand_home(str(reference)))
+    path = Path(usable_path(str(reference)))
     if _is_policy(path):
         return Policy(path)
     return Policy(find_trial(str(reference), output_directory) / "policy")

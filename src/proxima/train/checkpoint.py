@@ -32,6 +32,7 @@ from proxima.train import atomic
 
 FORMAT = 1  # of the files; one more whenever an older reader would misread them
 STATE, MANIFEST = "state.safetensors", "manifest.json"
+DIGEST = "manifest_sha256"  # of everything else in the manifest; a checkpoint of before has none
 LAST, BEST = "last", "best"
 _STEP = re.compile(r"step_\d{12}")
 _MANIFEST_TYPES = {
@@ -156,7 +157,11 @@ def load_manifest(path: Path) -> dict[str, Any]:
 
 def at_step(trial_directory: Path, step: int) -> Path:
     """Where a trial's checkpoint of that step is, or would be."""
-    return Path(trial_directory) / "checkpoints" / f"step_{step:012d}"
+    return Path(trial_directory) / "checkpoints" / _name(step)
+
+
+def _name(step: int) -> str:
+    return f"step_{step:012d}"
 
 
 def step_of(checkpoint: Path) -> int:
@@ -325,8 +330,15 @@ def _contents(step: int, state: TrainState, manifest: Mapping[str, Any]) -> dict
         "leaves": _described(state),
     }
     # NumPy's numbers come as what Python has for them
-    text = json.dumps(described, default=lambda number: number.item())
-    return {STATE: content, MANIFEST: text.encode()}
+    plain = json.loads(json.dumps(described, default=lambda number: number.item()))
+    signed = plain | {DIGEST: _digest(plain)}
+    return {STATE: content, MANIFEST: json.dumps(signed).encode()}
+
+
+def _digest(manifest: Mapping[str, Any]) -> str:
+    """The SHA-256 of everything that a manifest says besides it."""
+    said = {key: value for key, value in manifest.items() if key != DIGEST}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def _compare(checkpoint: Path, saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
@@ -372,6 +384,10 @@ def _read_manifest(checkpoint: Path) -> dict[str, Any]:
             raise _damaged(checkpoint, f"{MANIFEST} has no proper {key}")
     if not all(isinstance(leaf, list) for leaf in manifest["leaves"].values()):
         raise _damaged(checkpoint, f"{MANIFEST} has no proper leaves")
+    if manifest.get(DIGEST, _digest(manifest)) != _digest(manifest):
+        raise _damaged(checkpoint, f"{MANIFEST} was changed: its SHA-256 is another one")
+    if _STEP.fullmatch(checkpoint.name) and checkpoint.name != _name(manifest["step"]):
+        raise _damaged(checkpoint, f"{MANIFEST} is of step {manifest['step']}")
     return manifest
 
 

@@ -27,6 +27,8 @@ from proxima.scenario.tree import RULES, A, EnvironmentScenario, N
 from proxima.scenario.words import either
 from proxima.yaml import shown
 
+MOST_ON_THE_HOST = 100_000  # environments, each an object of Python's
+
 
 @with_config(RULES)
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,11 @@ def control_faults(scenario: ControlScenario) -> Iterator[Fault]:
             "put its class or function into a module and name it package.module:make_env, or set 0"
         )
         yield Fault((("env", "workers"), ("env", "backend")), text)
+    total = env.num_envs * scenario.trials
+    if env.backend != "gymnax" and total > MOST_ON_THE_HOST:
+        count = f"{env.num_envs:,}, which for {scenario.trials:,} trial(s) is {total:,}"
+        text = f"{count}; on the host there can be {MOST_ON_THE_HOST:,} environments at most"
+        yield Fault((("env", "num_envs"), ("trials",)), text)
     if env.groups == 1:
         return
     if env.backend == "gymnax" or (env.backend != "envpool" and not env.workers):

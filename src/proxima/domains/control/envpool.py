@@ -102,7 +102,8 @@ def _make(config: EnvConfig, **settings: Any) -> Any:
         raise ProximaError(
             f"env.name: {name} is a game of several players; only one can learn here"
         )
-    check_params(config.params, set(spec._fields) - OURS, f"EnvPool's {name}")
+    known = {key: value for key, value in spec._asdict().items() if key not in OURS}
+    check_params(config.params, known, f"EnvPool's {name}")
     if config.max_steps_per_episode is not None:
         settings["max_episode_steps"] = config.max_steps_per_episode
     try:

@@ -76,7 +76,7 @@ def make(config: EnvConfig) -> GymnaxEnv:
     settings = dict(config.params)
     if config.max_steps_per_episode is not None:
         settings["max_steps_in_episode"] = config.max_steps_per_episode
-    check_params(settings, inner.default_params.__dataclass_fields__, config.name)
+    check_params(settings, vars(inner.default_params), config.name)
     params = inner.default_params.replace(**settings)
     observed = _space(inner.observation_space(params))
     return GymnaxEnv(

@@ -28,6 +28,7 @@ from proxima.domains.language.stages import SFT, LanguageStage, stages_of
 from proxima.domains.language.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from proxima.nets.transformer import Decoder
 from proxima.run.results import Outcome
+from proxima.train.memory import Need, check_memory, tree_bytes
 from proxima.train.stage import Row, Schedule, Score, Stage
 
 # Roles of the keys that come from a trial's seed here; the stages' trainings have their own.
@@ -91,7 +92,20 @@ def read_material(scenario: LanguageScenario) -> Material:
         folder = locate(scenario.model.path)
         return Material(texts, load_tokenizer(folder), folder)
     learnt_from = texts.train.text or texts.train.chosen or []
-    return Material(texts, train_tokenizer(learnt_from, scenario.model.new.vocabulary), None)
+    tokenizer = train_tokenizer(learnt_from, scenario.model.new.vocabulary)
+    _check_memory(scenario, tokenizer.size)
+    return Material(texts, tokenizer, None)
+
+
+def _check_memory(scenario: LanguageScenario, vocabulary: int) -> None:
+    """An error where a new model, and what training all of it takes, is more than the machine can hold."""
+    model = scenario.model
+    make = partial(new_model, config=model.new, vocabulary=vocabulary, dtype=model.dtype)
+    weights = tree_bytes(jax.eval_shape(make, jax.random.key(0)))
+    needs = [Need("weights", "model.new", weights)]
+    if scenario.lora is None:
+        needs.append(Need("their gradients and Adam's two moments", "model.new", 3 * weights))
+    check_memory(needs)
 
 
 def planned_stages(scenario: LanguageScenario, material: Material) -> list[Planned]:

@@ -22,6 +22,7 @@ import functools
 import importlib
 import inspect
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -243,6 +244,16 @@ def _construct(name: str, params: dict[str, Any]) -> tuple[Any, int]:
         plain: Any = jumanji.make(name)
     except (OSError, ImportError, RuntimeError) as error:  # Sokoban downloads its levels
         raise ProximaError(f"env.name: {name} could not be made: {error}") from error
+    try:
+        return _with_params(name, plain, params)
+    except (ArithmeticError, AssertionError, AttributeError, TypeError, ValueError) as error:
+        raise ProximaError(
+            f"env.params: {name} could not be made with {params}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _with_params(name: str, plain: Any, params: dict[str, Any]) -> tuple[Any, int]:
+    """The environment made anew with these settings, without its time limit, and that limit."""
     kind: Any = type(plain)
     own, generator = _divided(name, kind, plain.__dict__.get("generator"), params)
     if generator is not None:
@@ -259,8 +270,9 @@ def _divided(
     name: str, kind: type, generator: Any, params: dict[str, Any]
 ) -> tuple[dict[str, Any], Any]:
     """The settings that are the environment's own, and a generator made with the rest, None if as it is."""
-    of_env = set(inspect.signature(kind).parameters) - {"generator", "viewer"}
+    of_env = _defaults(kind)
     own = {key: value for key, value in params.items() if key in of_env}
+    check_params(own, of_env, name)
     rest = {key: value for key, value in params.items() if key not in of_env}
     if not rest:
         return own, None
@@ -268,14 +280,25 @@ def _divided(
         check_params(rest, of_env, name)
     maker = _generator_class(name, generator, rest.pop("generator", None))
     parameters = inspect.signature(maker).parameters
-    check_params(rest, of_env | set(parameters), name)
     # What is not given is as in the environment's own generator.
     present = {key.removeprefix("_"): value for key, value in vars(generator).items()}
-    filled = {key: present[key] for key in parameters if key in present} | rest
+    present = {key: present[key] for key in parameters if key in present}
+    check_params(rest, of_env | _defaults(maker) | present, name)
+    filled = present | rest
     for key, parameter in parameters.items():
         if key not in filled and parameter.default is inspect.Parameter.empty:
             raise ProximaError(f"env.params.{key}: {name}'s generator needs it; set it too")
     return own, maker(**filled)
+
+
+def _defaults(maker: Callable[..., Any]) -> dict[str, Any]:
+    """The parameters that a user can set, with None where they have no default."""
+    parameters, empty = inspect.signature(maker).parameters, inspect.Parameter.empty
+    return {
+        key: None if given.default is empty else given.default
+        for key, given in parameters.items()
+        if key not in ("generator", "viewer")
+    }
 
 
 def _generator_class(name: str, generator: Any, wanted: str | None) -> type:
