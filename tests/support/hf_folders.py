@@ -1,6 +1,6 @@
 """Tiny Hugging Face folders, their weights a formula of names, and what transformers makes of them.
 
-`python tests/hf_folders.py` writes tests/golden_language.json anew; it needs the extra `oracle`.
+`python tests/support/hf_folders.py` writes golden_language.json anew; it needs the extra `oracle`.
 """
 
 import json
@@ -8,6 +8,7 @@ import sys
 import tempfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -55,6 +56,8 @@ SETTINGS = {
         "rope_parameters": SCALING | {"rope_theta": 500.0},
         "tie_word_embeddings": True,
     },
+    "llama3_theta_within": SIZES
+    | {"model_type": "llama", "rope_scaling": SCALING | {"rope_theta": 500.0}},
     "llama_biases": SIZES
     | {
         "model_type": "llama",
@@ -79,11 +82,16 @@ PLACES, TOKENS = [20, 30, 39], slice(None, None, 10)  # of which logits are kept
 
 def make_folder(name: str, folder: Path) -> Path:
     """A folder of that model; the same weights with any version of anything."""
+    return fill_folder(SETTINGS[name], folder)
+
+
+def fill_folder(settings: dict[str, Any], folder: Path) -> Path:
+    """A folder of a model with these settings."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(SETTINGS[name]))
+    (folder / "config.json").write_text(json.dumps(settings))
     decoder = new_decoder(jax.random.key(0), decoder_config(folder))
     save_model(decoder, folder, like=folder)
-    (folder / "config.json").write_text(json.dumps(SETTINGS[name]))
+    (folder / "config.json").write_text(json.dumps(settings))
     file = folder / "model.safetensors"
     shapes = {name: tensor.shape for name, tensor in load_file(file).items()}
     weights = {name: formula(name, shape) for name, shape in shapes.items()}
