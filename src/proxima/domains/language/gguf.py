@@ -19,9 +19,10 @@ import numpy as np
 
 from proxima.core.errors import ProximaError
 from proxima.core.extras import needs_extra
-from proxima.domains.language.hf import WEIGHTS, write_tensors
+from proxima.domains.language.hf import WEIGHTS
 from proxima.domains.language.hf_config import written_settings
 from proxima.domains.language.hub import pip_download
+from proxima.domains.language.tensor_files import write_tensors
 from proxima.domains.language.tokenizer import Tokenizer
 from proxima.files import explaining
 from proxima.nets.transformer import DecoderConfig

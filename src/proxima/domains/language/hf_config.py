@@ -122,16 +122,21 @@ MOST_NUMBERS = 2**44  # a thousand times the largest models there are
 
 
 def read_object(file: Path) -> dict[str, Any]:
-    """What a JSON file of a model's folder says; a key that stands twice, or NaN, is an error."""
+    """What a JSON file of a model's folder says."""
     try:
-        content = json.loads(
-            file.read_text(encoding="utf-8"),
-            object_pairs_hook=_each_once,
-            parse_constant=_finite,
-            parse_float=_finite,
-        )
+        return parsed_object(file.read_text(encoding="utf-8"), file)
     except OSError as error:
         raise ProximaError(f"{file}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise ProximaError(f"{file}: is not JSON ({error}); copy it again") from error
+
+
+def parsed_object(text: str, file: Path) -> dict[str, Any]:
+    """What a JSON text of that file says; a key that stands twice, or a number that is none, is an error."""
+    try:
+        content = json.loads(
+            text, object_pairs_hook=_each_once, parse_constant=_finite, parse_float=_finite
+        )
     except (ValueError, RecursionError) as error:
         raise ProximaError(f"{file}: is not JSON ({error}); copy it again") from error
     if not isinstance(content, dict):
@@ -277,30 +282,37 @@ def _values(settings: Settings, family: str, file: Path) -> dict[str, Any]:
 
 
 def _checked(name: str, value: Any, usual: Any, file: Path) -> Any:
-    """The value, if it is of the usual one's kind; a size is 1 at least."""
+    """The value, if it is of the usual one's kind."""
     if value is None and name in NULLABLE:
         return None
-    if isinstance(usual, bool | str):
-        if type(value) is type(usual):
-            return value
+    if isinstance(usual, float):
+        return checked_number(name, value, file)
+    if not isinstance(usual, bool | str):
+        return checked_size(name, value, file, least=0 if name == "max_window_layers" else 1)
+    if type(value) is not type(usual):
         wanted = "true or false" if isinstance(usual, bool) else "a word"
-    elif isinstance(usual, float):
-        return _number(name, value, file)
-    else:
-        least = 0 if name == "max_window_layers" else 1
-        if type(value) is int and least <= value <= LARGEST_SIZE:
-            return value
-        wanted = f"a whole number of at least {least}, and no absurd one"
-    raise ProximaError(f"{file}: {name} is {_shown(value)}; it should be {wanted}")
+        raise ProximaError(f"{file}: {name} is {shown(value)}; it should be {wanted}")
+    return value
 
 
-def _number(name: str, value: Any, file: Path) -> float:
+def checked_size(name: str, value: Any, file: Path, least: int = 1) -> int:
+    """A setting that counts something."""
+    if type(value) is not int or not least <= value <= LARGEST_SIZE:
+        raise ProximaError(
+            f"{file}: {name} is {shown(value)}; it should be a whole number from {least} to {LARGEST_SIZE:,}"
+        )
+    return value
+
+
+def checked_number(name: str, value: Any, file: Path) -> float:
+    """A setting that measures something."""
     if type(value) not in (int, float) or not 0 < value < LARGEST_NUMBER:
-        raise ProximaError(f"{file}: {name} is {_shown(value)}; it should be a number above 0")
+        raise ProximaError(f"{file}: {name} is {shown(value)}; it should be a number above 0")
     return float(value)
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value as JSON has it, cut where it is long."""
     text = json.dumps(value)
     return text if len(text) <= 40 else f"{text[:40]}…"
 
@@ -349,22 +361,22 @@ def _rope(settings: Settings, context: int, file: Path) -> tuple[float, RopeScal
     _agree(given, file)
     place, rope = next(iter(given.items()), (ROPE_OBJECTS[0], {}))
     theta = _at_either_place("rope_theta", settings, place, rope, file)
-    theta = 10_000.0 if theta is None else _number("rope_theta", theta, file)
+    theta = 10_000.0 if theta is None else checked_number("rope_theta", theta, file)
     if _at_either_place("partial_rotary_factor", settings, place, rope, file) not in (None, 1):
         raise ProximaError(f"{file}: heads that are rotated in part only are not known")
     kind = rope.get("rope_type", "default")
     if kind == "default":
         return theta, None
     if kind != "llama3":
-        raise ProximaError(f"{file}: rope scaling {_shown(kind)} is not known; there is llama3")
+        raise ProximaError(f"{file}: rope scaling {shown(kind)} is not known; there is llama3")
     span = _at_either_place(SPAN, settings, place, rope, file)
     factors = {
-        name: _number(f"{place}.{name}", rope.get(name), file)
+        name: checked_number(f"{place}.{name}", rope.get(name), file)
         for name in ("factor", "low_freq_factor", "high_freq_factor")
     }
     if factors["low_freq_factor"] >= factors["high_freq_factor"]:
         raise ProximaError(f"{file}: {place}.low_freq_factor should be below high_freq_factor")
-    original = _checked(f"{place}.{SPAN}", context if span is None else span, context, file)
+    original = checked_size(f"{place}.{SPAN}", context if span is None else span, file)
     return theta, RopeScaling(**factors, original_max_position_embeddings=original)
 
 
@@ -392,5 +404,5 @@ def _agree(named: Mapping[str, Any], file: Path) -> None:
     """Refuse settings that mean the same and differ: one reader takes this, another that."""
     values = list(named.values())
     if any(value != values[0] for value in values):
-        told = " and ".join(f"{name} is {_shown(value)}" for name, value in named.items())
+        told = " and ".join(f"{name} is {shown(value)}" for name, value in named.items())
         raise ProximaError(f"{file}: {told}, but both mean the same; keep the right one")
