@@ -221,8 +221,9 @@ def test_where_a_model_is(folder, monkeypatch):
     assert locate(folder) == folder
     with pytest.raises(ProximaError, match="proxima model import"):
         locate(folder / "config.json")
-    with pytest.raises(ProximaError, match="no such folder"):
-        locate("./nowhere/at/all")
+    for nowhere in ("./nowhere/at/all", "", "a" * 300, "a\0b", "owner/model.git"):
+        with pytest.raises(ProximaError, match="no such folder"):
+            locate(nowhere)
 
     def offline(*_, **__):
         raise ConnectionError("no network")

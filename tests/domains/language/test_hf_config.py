@@ -111,7 +111,7 @@ REFUSED = {
         given(rope_scaling=SCALING | {"high_freq_factor": 1.0}),
         "low_freq_factor should be below high_freq_factor",
     ),
-    "an odd head": (given(head_dim=7), "head_dim is 7; only pairs can be rotated"),
+    "an odd head": (given(head_dim=7), "heads are 7 wide; only pairs can be rotated"),
     "gpt2 twice": (given("gpt2", n_embd=64), "n_embd is 64 and hidden_size is 32"),
     "gpt2's heads": (given("gpt2", n_embd=32, n_head=5, without=["num_attention_heads"]), "n_head"),
     "no window": (
@@ -121,7 +121,7 @@ REFUSED = {
     "layers": (given("qwen3", layer_types=["full_attention"]), "name each of the 3 layers"),
     "layers of a kind": (given("qwen3", layer_types=[[], "x", 3]), "name each of the 3 layers"),
     "heads": (given(num_attention_heads=5), "hidden_size is 32, which num_attention_heads, 5"),
-    "groups": (given(num_key_value_heads=3), "num_key_value_heads is 3, which does not divide"),
+    "groups": (given(num_key_value_heads=3), "3 key/value heads do not divide the 4 heads"),
     "zero": (given(hidden_size=0), "hidden_size is 0; it should be a whole number from 1"),
     "negative": (given(num_hidden_layers=-1), "num_hidden_layers is -1; it should be a whole"),
     "far too much": (given(hidden_size=10**12), "hidden_size is 1000000000000; it should be"),

@@ -88,9 +88,9 @@ def test_patterns_are_ends_of_paths_and_the_first_counts(tmp_path):
         ({"lora_alpha": 0}, "lora_alpha is 0; it should be a number above 0"),
         ({"lora_alpha": "8"}, 'lora_alpha is "8"'),
         ({"use_rslora": "yes"}, "use_rslora"),
-        ({"rank_pattern": {"q_proj": -1}}, "rank_pattern.q_proj is -1"),
+        ({"rank_pattern": {"q_proj": -1}}, 'rank_pattern."q_proj" is -1'),
         ({"rank_pattern": ["q_proj"]}, "rank_pattern should be an object"),
-        ({"alpha_pattern": {"q_proj": None}}, "alpha_pattern.q_proj is null"),
+        ({"alpha_pattern": {"q_proj": None}}, 'alpha_pattern."q_proj" is null'),
         (
             {"alpha_pattern": {"(q_proj": 1}},
             r"alpha_pattern: the pattern .* cannot be matched \(.*subpattern",

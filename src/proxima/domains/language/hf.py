@@ -23,6 +23,7 @@ from proxima.domains.language.hf_config import (
     family_of,
     read_object,
     read_settings,
+    shown,
     written_settings,
 )
 from proxima.domains.language.tensor_files import Tensor, open_tensors, write_tensors
@@ -290,7 +291,7 @@ def _shards(index: Path) -> list[str]:
     for tensor, name in places.items():
         if not isinstance(name, str) or not name or Path(name).name != name:
             raise ProximaError(
-                f"{index}: weight_map.{tensor} is {name!r}; it should be the name of a file beside it"
+                f"{index}: weight_map.{shown(tensor)} is {shown(name)}; it should be a file beside it"
             )
         if not os.path.isfile(index.parent / name):  # also of a name too long to be one
             raise ProximaError(f"{index.parent / name}: named by {INDEX}, but not there")

@@ -215,16 +215,22 @@ def _config_of(settings: Settings, family: str, file: Path) -> DecoderConfig:
         config = DecoderConfig(**_gpt2_fields(settings, file))
     else:
         config = DecoderConfig(**_llama_fields(settings, family, file))
+    check_sizes(config, file)
+    return config
+
+
+def check_sizes(config: DecoderConfig, file: Path) -> None:
+    """Refuse heads that cannot be made, and more weights than anything could hold."""
     if config.heads % config.kv_heads:
         raise ProximaError(
-            f"{file}: num_key_value_heads is {config.kv_heads}, which does not divide the "
-            f"{config.heads} heads"
+            f"{file}: {config.kv_heads} key/value heads do not divide the {config.heads} heads"
         )
+    if config.positions == "rotary" and config.head_width % 2:
+        raise ProximaError(f"{file}: heads are {config.head_width} wide; only pairs can be rotated")
     widest = max(config.inner, config.heads * config.head_width)
     numbers = config.width * max(config.layers * widest, config.vocabulary, config.context)
     if numbers > MOST_NUMBERS:
         raise ProximaError(f"{file}: its sizes make {numbers:.0e} weights; are they right?")
-    return config
 
 
 def _gpt2_fields(settings: Settings, file: Path) -> dict[str, Any]:
@@ -256,8 +262,6 @@ def _llama_fields(settings: Settings, family: str, file: Path) -> dict[str, Any]
     names = "hidden_size", "num_attention_heads"
     values["num_key_value_heads"] = values["num_key_value_heads"] or heads
     values["head_dim"] = values["head_dim"] or _divided(width, heads, *names, file)
-    if values["head_dim"] % 2:
-        raise ProximaError(f"{file}: head_dim is {values['head_dim']}; only pairs can be rotated")
     theta, scaling = _rope(settings, values["max_position_embeddings"], file)
     known = _renamed(values | {"rope_theta": theta}, LLAMA_FIELDS, file)
     biased = values.get("attention_bias", False)

@@ -110,17 +110,16 @@ def scales_of(
     matching = _matching(settings, list(layers), file)
     _check_targets(settings, matching, layers, file)
     ranks = dict.fromkeys(layers, checked_size("r", settings.get("r", 8), file))
-    alphas = dict.fromkeys(
-        layers, checked_number("lora_alpha", settings.get("lora_alpha", 8), file)
-    )
+    alpha = checked_number("lora_alpha", settings.get("lora_alpha", 8), file)
+    alphas = dict.fromkeys(layers, alpha)
     # the first pattern that fits counts, so it is laid over the others
-    for name, pattern in reversed(matching):
+    for (name, pattern), paths in reversed(matching.items()):
         if name == "rank_pattern":
-            rank = checked_size(f"{name}.{pattern}", settings[name][pattern], file)
-            ranks |= dict.fromkeys(matching[name, pattern], rank)
+            path = f"{name}.{shown(pattern)}"
+            ranks |= dict.fromkeys(paths, checked_size(path, settings[name][pattern], file))
         elif name == "alpha_pattern":
-            alpha = checked_number(f"{name}.{pattern}", settings[name][pattern], file)
-            alphas |= dict.fromkeys(matching[name, pattern], alpha)
+            path = f"{name}.{shown(pattern)}"
+            alphas |= dict.fromkeys(paths, checked_number(path, settings[name][pattern], file))
     rooted = settings.get("use_rslora", False)
     if rooted not in (None, True, False):
         raise ProximaError(f"{file}: use_rslora is {shown(rooted)}; it should be true or false")
