@@ -193,7 +193,9 @@ def test_a_text_past_the_reward_models_context_is_refused(tokenizer):
     model = reward_model(tokenizer.size)
     config = dataclasses.replace(model.base.config, context=5)
     small = dataclasses.replace(model.base, config=config)
-    with pytest.raises(ProximaError, match=r"row 0 has 6 tokens for the reward model.*context of 5"):
+    with pytest.raises(
+        ProximaError, match=r"row 0 has 6 tokens for the reward model.*context of 5"
+    ):
         RewardComputer(RewardConfig(), model=model._replace(base=small)).scores(samples())
 
 

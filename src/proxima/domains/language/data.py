@@ -11,6 +11,7 @@ table fits memory.
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -71,7 +72,16 @@ def read_lexicon(root: str | Path = ".") -> dict[str, float]:
             "`proxima generate-data --scenario movie_critic`, or set evaluation.judge: null"
         )
     columns = tables.read_columns(path, ("token", "valence"))
-    return dict(zip(columns["token"], columns["valence"], strict=True))
+    lexicon = dict(zip(columns.get("token", []), columns.get("valence", []), strict=False))
+    if not lexicon or not all(
+        isinstance(token, str) and isinstance(valence, float) and math.isfinite(valence)
+        for token, valence in lexicon.items()
+    ):
+        raise ProximaError(
+            f"{path}: is not the judge's lexicon, tokens and their valences; remove it, and write it again "
+            "with `proxima generate-data --scenario movie_critic`"
+        )
+    return lexicon
 
 
 def read_texts(config: TextDataConfig, name: str, root: str | Path = ".") -> Texts:

@@ -15,7 +15,7 @@ import numpy as np
 
 from proxima.core.functions import function_at
 from proxima.domains.language.data import read_lexicon
-from proxima.domains.language.rewards import asked, checked
+from proxima.domains.language.rewards import asked, check_takes, checked
 
 Judge = Callable[[Sequence[str]], np.ndarray]
 
@@ -37,7 +37,9 @@ def judge(name: str | None, root: str | Path = ".") -> Judge | None:
     if name == "vader":
         lexicon = read_lexicon(root)
         return lambda texts: np.array([valence(text, lexicon) for text in texts], np.float64)
-    return partial(_asked, function_at(name, "evaluation.judge"), f"evaluation.judge {name}")
+    function, where = function_at(name, "evaluation.judge"), f"evaluation.judge {name}"
+    check_takes(function, where, "one list", [])
+    return partial(_asked, function, where)
 
 
 def valence(text: str, lexicon: Mapping[str, float]) -> float:

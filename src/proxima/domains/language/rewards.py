@@ -8,6 +8,7 @@ so that Σ_t r_t = score − β Σ_t KL_t with the estimator k1. A score is what
 unless the settings say otherwise. A reward model may read in another tokenizer than the policy writes.
 """
 
+import inspect
 import math
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -201,9 +202,25 @@ class RewardComputer:
             raise ProximaError(
                 "reward.kind is function, and reward.function is not set; give its dotted path"
             )
+        if config.kind == "function" and self.function is not None:
+            check_takes(self.function, f"reward.function {self.name}", "two lists", [], [])
         reads_texts = config.kind == "function" or self.model_tokenizer is not None
         if reads_texts and self.tokenizer is None:
             raise ProximaError("reward: texts are needed, and so is the policy's tokenizer")
+
+
+def check_takes(function: Callable[..., Any], where: str, what: str, *columns: list[str]) -> None:
+    """Refuses a function of the user's that cannot be called with so many lists of texts."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some functions written in C do not say
+        return
+    try:
+        signature.bind(*columns)
+    except TypeError as failure:
+        raise ProximaError(
+            f"{where}: is called with {what} of texts, and takes {signature} ({failure})"
+        ) from None
 
 
 def asked(function: Callable[..., Any], where: str, *columns: list[str]) -> Any:

@@ -21,6 +21,7 @@ from proxima.core.extras import needs_extra
 from proxima.domains.language.chat_template import ChatTemplate, Message, chat_text, continued_text
 from proxima.domains.language.hf_config import read_object
 from proxima.domains.language.samples import Rows
+from proxima.domains.language.tables import check_unicode, short
 from proxima.files import explaining
 
 with needs_extra("language", "domain: language"):
@@ -74,7 +75,7 @@ class Tokenizer:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, after a BOS where the tokenizer puts one; no EOS is added."""
         for row, text in enumerate(texts):
-            _check_unicode(text, f"text {row}")
+            check_unicode(text, f"text {row}")
         with _explained(self._source):
             encoded = [encoding.ids for encoding in self._core.encode_batch(list(texts))]
         # a chat template may have written the BOS already
@@ -328,7 +329,7 @@ def _special_tokens(folder: Path) -> dict[str, str]:
                 continue  # add_bos_token and the like say yes or no
             text = token.get("content") if isinstance(token, dict) else token
             if not isinstance(text, str):
-                raise ProximaError(f"{path}: {key}: expected a token, got {_short(token)}")
+                raise ProximaError(f"{path}: {key}: expected a token, got {short(repr(token))}")
             tokens[key] = text
     return tokens
 
@@ -339,7 +340,7 @@ def _end_ids(path: Path, content: Mapping[str, Any]) -> list[int]:
     ids = given if isinstance(given, list) else [] if given is None else [given]
     for index in ids:
         if type(index) is not int:
-            raise ProximaError(f"{path}: eos_token_id: expected an id, got {_short(index)}")
+            raise ProximaError(f"{path}: eos_token_id: expected an id, got {short(repr(index))}")
     return ids
 
 
@@ -360,7 +361,7 @@ def _templates_in(folder: Path) -> dict[str, ChatTemplate]:
         if not isinstance(name, str) or not isinstance(text, str):
             raise ProximaError(
                 f"{path}: chat_template: expected a text, or a list of {' and '.join(NAMED)}, got "
-                f"{_short(entry)}"
+                f"{short(repr(entry))}"
             )
         templates[name] = ChatTemplate(text, f"{path}: chat_template")
     return templates
@@ -371,22 +372,6 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as failure:
         raise ProximaError(f"{path}: cannot be read ({failure}); copy it again") from failure
-
-
-def _check_unicode(text: str, where: str) -> None:
-    """Refuses half characters, which come of bytes that are no UTF-8 and of JSON's escapes."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as failure:
-        raise ProximaError(
-            f"{where}: character {failure.start} is no Unicode ({text[failure.start]!a}); remove it"
-        ) from None
-
-
-def _short(value: Any) -> str:
-    """A value of the user's in an error, cut where it is long."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 @contextmanager
