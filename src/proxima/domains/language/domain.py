@@ -24,9 +24,10 @@ SMOLLM2 = Path("data/models/smollm2")
 
 def prepare(scenario: LanguageScenario) -> Prepared:
     """Texts, tokenizer and model, all checked; the stages are made one by one."""
-    from proxima.domains.language.pipeline import planned_stages, read_material
+    from proxima.domains.language.pipeline import check_ahead, planned_stages, read_material
 
     material = read_material(scenario)
+    check_ahead(scenario, material)
     noted = {"source": material.texts.source, "sha256": material.texts.sha256}
     return Prepared(
         algorithm=stages_of(scenario)[-1].name,
