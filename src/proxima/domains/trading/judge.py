@@ -212,7 +212,7 @@ def _chance(market: Market, env: TradingEnvConfig) -> Chance:
     returns = returns_of(market, env)
     runs = max(LEAST_RANDOM_RUNS, min(baselines.RANDOM_RUNS, RANDOM_BARS // len(returns)))
     ends = [
-        float(account(targets, returns, env.fee, env.borrow_rate).log_value[-1])
+        float(account(targets, returns, env.fee, env.borrow_rate, env.slippage).log_value[-1])
         for targets in baselines.random_targets(market, env, runs)
     ]
     low, high = np.percentile(ends, metrics.INTERVAL)
@@ -290,7 +290,7 @@ def account_of(market: Market, env: TradingEnvConfig, targets: Floats) -> Accoun
     returns = returns_of(market, env)
     missing = len(returns) - len(targets)
     padded = np.pad(targets, (0, max(0, missing)))[: len(returns)]
-    done = account(padded, returns, env.fee, env.borrow_rate)
+    done = account(padded, returns, env.fee, env.borrow_rate, env.slippage)
     if missing < 0 or (missing > 0 and not done.ruined[: len(targets)].any()):
         raise ProximaError(
             f"{len(targets)} recorded decisions on a stretch of {len(returns)}: the actions are of "
