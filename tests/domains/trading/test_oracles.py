@@ -1,4 +1,4 @@
-"""Perfect foresight against trying everything, closed forms and known numbers; filters by their Sharpe."""
+"""Perfect foresight against trying everything, closed forms and known numbers; baselines."""
 
 import itertools
 import math
@@ -10,21 +10,14 @@ from markets import market_of, random_market
 from proxima.core.errors import ProximaError
 from proxima.domains.trading.accounting import Costs, account, trade_costs
 from proxima.domains.trading.baselines import (
-    FORECASTS,
-    Forecast,
-    best_position,
     buy_and_hold,
-    model_optimal,
     momentum,
     nearest,
     random_targets,
 )
 from proxima.domains.trading.config import TradingEnvConfig
 from proxima.domains.trading.env import WEIGHT_STEPS, decisions, fill_returns
-from proxima.domains.trading.metrics import sharpe
 from proxima.domains.trading.oracles import foresight_targets, search
-from proxima.domains.trading.patterns import PATTERNS
-from proxima.domains.trading.synthetic import pattern_params
 
 THREE = (-1.0, 0.0, 1.0)
 SETS = [
@@ -180,71 +173,6 @@ def test_long_paths_do_not_overflow():
     assert found.log_value > 720  # more than exp can hold
     done = account(found.targets, returns, 0.001, 0.01)
     assert done.log_value[-1] == pytest.approx(found.log_value, rel=1e-9)
-
-
-def long_market(pattern, rows=200_000, seed=0):
-    params = pattern_params(pattern, {})
-    prices = PATTERNS[pattern].closes(rows, params, np.random.default_rng(seed))
-    return market_of(prices[1:], np.zeros((rows, 1), np.float32), prices[:-1]), params
-
-
-@pytest.mark.parametrize(
-    ("pattern", "sign_policy", "linear_policy"),
-    [
-        ("mean_reversion", math.sqrt(0.1 / (math.pi - 0.1)), math.sqrt(0.1 / 2.1)),
-        ("trending", 0.164, 0.200),
-        ("regime_switching", 0.114, None),
-    ],
-)
-def test_filters_earn_the_sharpe_ratio_that_theory_gives_them(pattern, sign_policy, linear_policy):
-    market, params = long_market(pattern)
-    returns = fill_returns(market, "same_close")
-    mean = FORECASTS[pattern](market, params).mean[:-1]
-    assert sharpe(np.sign(mean) * returns) == pytest.approx(sign_policy, abs=0.012)
-    if linear_policy is not None:
-        assert sharpe(mean * returns) == pytest.approx(linear_policy, abs=0.012)
-    targets = model_optimal(pattern, params, market, TradingEnvConfig(fill="same_close"))
-    assert sharpe(targets * returns) == pytest.approx(sign_policy, abs=0.015)
-
-
-def test_filters_look_at_no_later_price():
-    config = TradingEnvConfig()
-    for pattern in FORECASTS:
-        market, params = long_market(pattern, rows=200)
-        later = market.close.copy()
-        later[100:] *= 1.5
-        changed = market._replace(close=later)
-        one = model_optimal(pattern, params, market, config)
-        other = model_optimal(pattern, params, changed, config)
-        np.testing.assert_array_equal(one[:100], other[:100])
-        assert len(one) == len(fill_returns(market, config.fill))
-
-
-def test_what_the_other_patterns_have_for_an_oracle():
-    market, config = random_market(), TradingEnvConfig()
-    for pattern in PATTERNS:
-        params = pattern_params(pattern, {}) if pattern != "bootstrap" else {}
-        found = model_optimal(pattern, params, market, config)
-        if pattern in ("sine_wave", "bootstrap"):
-            assert found is None
-        elif pattern in ("random_walk", "garch", "jump_diffusion", "heston"):
-            assert set(found) == {0.0}
-        elif pattern in ("upward_drift", "gbm"):
-            assert set(found) == {1.0}
-    assert model_optimal(None, {}, market, config) is None
-    wide = TradingEnvConfig(actions="continuous", positions=(-3.0, 3.0))
-    merton = model_optimal("gbm", pattern_params("gbm", {}), market, wide)
-    np.testing.assert_allclose(merton, 0.08 / 0.2**2)
-
-
-def test_best_position_is_the_one_of_largest_expected_growth():
-    random = np.random.default_rng(0)
-    forecast = Forecast(random.normal(0, 0.01, 50), random.uniform(1e-5, 0.02, 50))
-    positions = (-1.0, -0.5, 0.0, 0.5, 1.0)
-    chosen = best_position(forecast, TradingEnvConfig(positions=positions))
-    for mean, variance, found in zip(*forecast, chosen, strict=True):
-        growth = [w * (mean + variance / 2) - w**2 * variance / 2 for w in positions]
-        assert found == positions[int(np.argmax(growth))]
 
 
 def test_baselines():
