@@ -89,6 +89,8 @@ class TradingEnvConfig:
     """Target weights, as shares of the portfolio's value: 1 all in, 0 cash, -1 short."""
     fee: Annotated[float, Interval(ge=0, lt=1)] = 0.001
     """Share of the traded amount that each trade costs."""
+    slippage: Annotated[float, Interval(ge=0, lt=1)] = 0.0
+    """Share of the price by which each fill is worse than it: bought for more, sold for less."""
     borrow_rate: Annotated[float, Interval(ge=0, lt=1)] = 0.0
     """Interest per bar on borrowed cash or shares, settled every bar."""
     fill: Literal["next_open", "next_close", "same_close"] = "next_open"
