@@ -108,6 +108,8 @@ class Prepared(NamedTuple):
     final_metrics: Callable[[TrialResult], Mapping[str, float]] = lambda trial: {}  # to the tracker
     # Files and folders of a trial that the tracker keeps besides the usual.
     artifacts: Sequence[str] = ()
+    scenario: Any = None  # with what the data decided written into it; None: as it was
+    notes: Sequence[str] = ()  # sentences about the data, for the user
     close: Callable[[], None] = lambda: None
 
 

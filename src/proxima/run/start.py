@@ -35,7 +35,7 @@ def run_multiple_experiments(
     start = make_runnable(scenario)  # first: a scenario that cannot be built leaves no run behind
     try:
         files = create_run(scenario.output_directory, scenario.name, scenario.trials)
-        write_text(files.scenario, dump(scenario))
+        write_text(files.scenario, dump(start.scenario))
         with shown_progress(scenario, display, progress) as shown:
             return run_stages(start, files, _new_info(start, files), callback, shown)
     finally:
@@ -62,7 +62,8 @@ def make_runnable(scenario: Scenario) -> Start:
     began, domain = time.perf_counter(), domain_of(scenario)
     domain.prepare_host(scenario)
     use_compilation_cache()
-    return Start(scenario, domain, domain.prepare(scenario), time.perf_counter() - began)
+    prepared = domain.prepare(scenario)
+    return Start(prepared.scenario or scenario, domain, prepared, time.perf_counter() - began)
 
 
 def _new_info(start: Start, files: RunFiles) -> RunInfo:
@@ -87,6 +88,8 @@ def run_stages(
     for sentence in imports_in(to_mapping(start.scenario)):
         display.say(sentence)
     with open_run(start, files, info, callback, display) as run:
+        for note in run.prepared.notes:
+            display.say(note)
         stages: dict[str, list[StageResult]] = {name: [] for name in stage_names(run.prepared)}
         verdicts: list[Any] = []
         for planned in run.prepared.stages:

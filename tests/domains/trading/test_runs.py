@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from portfolio import by_hand
-from tiny import budget, equal_bits, read, rows_of, run_main, tensors_of
+from tiny import SIZES, SMALL, budget, equal_bits, read, rows_of, run_main, tensors_of
 
 import proxima
 from proxima.cli.data import generate_for
@@ -20,6 +20,7 @@ from proxima.domains.trading.data import prepare_data
 from proxima.domains.trading.market import SPLITS
 from proxima.domains.trading.synthetic import generate
 from proxima.run import session
+from proxima.run.display import silent
 from proxima.run.files import RunFiles
 from proxima.run.read import load_scenario, read_summary
 from proxima.run.results import Summary, to_json
@@ -357,3 +358,35 @@ def test_a_changed_price_of_the_train_split_and_a_leak_would_have_been_seen(walk
     first = trained("leak", longer, *leaking)
     second = trained("leak_after", changed(longer, end), *leaking)
     assert training_rows(first) != training_rows(second)
+
+
+OWN = """
+data:
+  path: own.parquet
+  split: {train_until: 2001-01-01, validation_until: 2001-03-01}
+env: {backend: trading}
+"""
+
+
+def test_appended_bars_leave_what_is_trained_as_it_was(place):
+    """Also: a file without a volume has features that it can feed, which are said and stored."""
+    (place / "own.yaml").write_text(OWN)
+    settings = [*SMALL, *SIZES["ppo"], *OFTEN, "training.max_steps=128"]
+    frame, sentences, states = generate("gbm", 600, 0).drop("volume"), [], []
+    for rows in (500, 600):
+        frame.head(rows).write_parquet("own.parquet")
+        display = silent()._replace(say=sentences.append)
+        scenario = load("own.yaml", settings)
+        run = RunFiles(
+            Path(proxima.run_multiple_experiments(scenario, display=display).paths["run"])
+        )
+        states.append(
+            [tensors_of(run.trial(0), link) for link in ("last", "best")]
+        )
+        stored = load_scenario(run).data
+        kinds = ["log_return", "volatility", "rsi", "ma_ratio"]
+        assert scenario.data.features is None and [f.kind for f in stored.features] == kinds
+    assert all(equal_bits(one, other) for one, other in zip(*states, strict=True))
+    assert (
+        sum("own.parquet: has no volume; the features are log_return" in s for s in sentences) == 2
+    )

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Interval, MinLen
 
+MOST_BARS = 10**9  # that a setting can ask for
+
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureConfig:
@@ -13,9 +15,9 @@ class FeatureConfig:
 
     kind: str
     """A registered feature's name, for example log_return, or package.module:function of your own."""
-    window: Annotated[int, Ge(1)] | None = None
+    window: Annotated[int, Interval(ge=1, le=MOST_BARS)] | None = None
     """Bars it looks back over; null takes the feature's own default."""
-    lag: Annotated[int, Ge(0)] = 0
+    lag: Annotated[int, Interval(ge=0, le=MOST_BARS)] = 0
     """Bars by which it is delayed."""
     scale: Literal["standard", "none"] = "standard"
     """standard: shifted and scaled to mean 0 and deviation 1 of the train split."""
@@ -25,17 +27,23 @@ class FeatureConfig:
 class SplitConfig:
     """How time is divided; rows between two parts are left out so that no window spans both."""
 
-    validation: Annotated[float, Interval(gt=0, lt=1)] = 0.2
-    """Share of the rows that chooses the best checkpoint."""
-    test: Annotated[float, Interval(gt=0, lt=1)] = 0.2
-    """Share of the rows that only the closing evaluation sees."""
-    folds: Annotated[int, Ge(1)] = 1
+    validation: Annotated[float, Interval(gt=0, lt=1)] | None = None
+    """Share of the rows that chooses the best checkpoint; null: 0.2, or what the dates say."""
+    test: Annotated[float, Interval(gt=0, lt=1)] | None = None
+    """Share of the rows that only the closing evaluation sees; null: 0.2, or what the dates say."""
+    train_until: str | None = None
+    """Train on the bars before this time, 2019-01-31 or 2019-01-31T15:00:00Z, instead of a share."""
+    validation_until: str | None = None
+    """Validate on the bars from there to before this time."""
+    test_until: str | None = None
+    """Test on the bars from there to before this time; null: to the last bar."""
+    folds: Annotated[int, Interval(ge=1, le=MOST_BARS)] = 1
     """Walk-forward folds: each tests on the next stretch of time; 1 is a single split."""
     fold: Annotated[int, Ge(0)] = 0
     """Which fold this experiment is about, the earliest is 0."""
     mode: Literal["anchored", "sliding"] = "anchored"
     """anchored: every fold trains from the first row; sliding: on as many rows as the first fold."""
-    horizon: Annotated[int, Ge(0)] = 1
+    horizon: Annotated[int, Interval(ge=0, le=MOST_BARS)] = 1
     """Bars a decision looks ahead; with the longest window it is the gap between two parts."""
 
 
@@ -53,7 +61,7 @@ class DataConfig:
     """OHLCV parquet or CSV; null reads data/raw/synthetic/<scenario's name>.parquet."""
     pattern: str | None = None
     """The synthetic pattern that --generate-data writes; `proxima generate-data --list` names them."""
-    rows: Annotated[int, Ge(2)] = 5_000
+    rows: Annotated[int, Interval(ge=2, le=MOST_BARS)] = 5_000
     """Bars that --generate-data writes."""
     seed: Annotated[int, Interval(ge=0, lt=2**31)] = 0
     """Seed of the synthetic prices."""
@@ -61,8 +69,9 @@ class DataConfig:
     """The pattern's own settings; what is left out has the pattern's default."""
     periods_per_year: Annotated[float, Gt(0)] = 252.0
     """Bars in a year, for annualised metrics."""
-    features: Annotated[tuple[FeatureConfig, ...], MinLen(1)] = DEFAULT_FEATURES
-    """What the agent sees of the market at each bar."""
+    features: Annotated[tuple[FeatureConfig, ...], MinLen(1)] | None = None
+    """What the agent sees of the market at each bar; null: log_return, volatility, rsi and ma_ratio, and
+    volume_zscore where the volume changes."""
     leaky: bool = False
     """Allow features that are known to look ahead; for the scenario that shows what a leak looks like."""
     split: SplitConfig = field(default_factory=SplitConfig)

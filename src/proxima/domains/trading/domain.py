@@ -1,7 +1,7 @@
 """Trading: prices with known answers or the user's own, judged on a split that nothing has seen."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic
@@ -18,6 +18,7 @@ from proxima.domains.trading.page import page
 from proxima.domains.trading.patterns import describe_patterns
 from proxima.domains.trading.results import TradingSummary, TradingTrial
 from proxima.domains.trading.rollouts import REFERENCES
+from proxima.domains.trading.splits import split_faults
 from proxima.run.results import Summary, TrialResult
 from proxima.scenario.tree import RULES, A, EnvironmentScenario, N
 
@@ -35,19 +36,12 @@ class TradingScenario(EnvironmentScenario[A, N], Generic[A, N]):
 
 def trading_faults(scenario: TradingScenario) -> Iterator[Fault]:
     """Data that cannot be had or divided, and positions that stand twice."""
-    data, split = scenario.data, scenario.data.split
+    data = scenario.data
     if (data.path is None) == (data.pattern is None):
         remedy = "set one of data.pattern (synthetic prices) and data.path (your own file)"
         which = "neither is given" if data.path is None else "both are given"
         yield Fault((("data", "path"), ("data", "pattern")), f"{which}; {remedy}")
-    if split.validation + split.test >= 1:
-        paths = (("data", "split", "validation"), ("data", "split", "test"))
-        text = f"{split.validation:g} and data.split.test {split.test:g} leave nothing to train on"
-        yield Fault(paths, text)
-    if split.fold >= split.folds:
-        paths = (("data", "split", "fold"), ("data", "split", "folds"))
-        text = f"{split.fold} is not one of {split.folds} folds; the first is 0, the last"
-        yield Fault(paths, f"{text} {split.folds - 1}")
+    yield from split_faults(data.split)
     positions = scenario.env.positions
     if len(set(positions)) < len(positions):
         yield Fault((("env", "positions"),), f"{list(positions)} names a position twice")
@@ -73,7 +67,9 @@ def prepare(scenario: TradingScenario) -> Prepared:
         bars = len(fill_returns(prices.split(split), config.fill))
         record[split] = recorder(built.agent, env, scenario.seed, bars)
     run = PriceRun(scenario.data, config, prices, record)
-    return reinforcement.prepared(
+    # Features that the file decided are stored by name: a resumed run has the same.
+    resolved = replace(scenario, data=replace(scenario.data, features=prices.features))
+    prepared = reinforcement.prepared(
         scenario,
         built,
         judge=partial(judge, run),
@@ -83,6 +79,7 @@ def prepare(scenario: TradingScenario) -> Prepared:
         artifacts=("rollouts",),
         final_metrics=final_metrics,
     )
+    return prepared._replace(scenario=resolved, notes=prices.notes)
 
 
 def summarize(results: Sequence[TrialResult], verdicts: Sequence[Any]) -> Added:
