@@ -380,9 +380,7 @@ def test_appended_bars_leave_what_is_trained_as_it_was(place):
         run = RunFiles(
             Path(proxima.run_multiple_experiments(scenario, display=display).paths["run"])
         )
-        states.append(
-            [tensors_of(run.trial(0), link) for link in ("last", "best")]
-        )
+        states.append([tensors_of(run.trial(0), link) for link in ("last", "best")])
         stored = load_scenario(run).data
         kinds = ["log_return", "volatility", "rsi", "ma_ratio"]
         assert scenario.data.features is None and [f.kind for f in stored.features] == kinds
