@@ -196,8 +196,9 @@ def setting(name, value):
         ),
         (without("llama.embedding_length"), "llama.embedding_length is null; it should be a whole"),
         (without("llama.block_count"), "llama.block_count is null"),
-        (without("tokenizer.ggml.tokens"), "its 0 tokens are 0 different ones of 290 types"),
+        (without("tokenizer.ggml.tokens"), "its 0 tokens are 0 different ones of 289 types"),
         (without("tokenizer.ggml.token_type"), "of 0 types"),
+        (without("tokenizer.ggml.eos_token_id"), "no token ends a text"),
         (
             setting("llama.attention.layer_norm_rms_epsilon", float("nan")),
             "epsilon is NaN; it should",
@@ -209,10 +210,13 @@ def setting(name, value):
             "3 key/value heads do not divide the 4 heads",
         ),
         (setting("llama.rope.dimension_count", 6), "rope.dimension_count is not a head's width, 8"),
-        (setting("llama.embedding_length", 64), "embed_tokens.weight has shape"),
+        (setting("llama.feed_forward_length", 64), "gate_proj.weight has shape"),
         (setting("llama.block_count", 2**31), "weights; are they right|block_count is 2147483648"),
-        (setting("tokenizer.ggml.bos_token_id", 290), "bos_token_id is 290; there are 290 tokens"),
-        (setting("tokenizer.ggml.merges", ["a b", "xx yy"]), "tokenizer.ggml.merges do not fit"),
+        (setting("tokenizer.ggml.bos_token_id", 290), "bos_token_id is 290; there are 289 tokens"),
+        (
+            setting("tokenizer.ggml.merges", ["a b", "xx yy"]),
+            "its tokens and merges do not fit together",
+        ),
     ],
 )
 def test_fields_that_are_missing_or_make_no_sense(change, words, decoder, tokenizer, tmp_path):
@@ -243,7 +247,8 @@ def test_any_damage(decoder, tokenizer, tmp_path):
     file, folder = tmp_path / "tiny.gguf", tmp_path / "folder"
     write_gguf(file, decoder, tokenizer)
     data, refused = file.read_bytes(), 0
-    long = data.replace(struct.pack("<IQ", 5, 290), struct.pack("<IQ", 5, 2**60))  # of token types
+    types = struct.pack("<IQ", 5, tokenizer.size)
+    long = data.replace(types, struct.pack("<IQ", 5, 2**60))
     overlap = data.replace(struct.pack("<Q", decoder.embedding.nbytes), struct.pack("<Q", 0), 1)
     assert long != data and overlap != data
     for damaged in (long, overlap, *(damaged_bytes(data, seed) for seed in range(20))):

@@ -112,12 +112,12 @@ def _check_source(source: Path) -> None:
     """Refuse what is no file; a folder gets told what it is good for."""
     if os.path.isfile(source):
         return
-    if (source / "config.json").is_file():
+    if os.path.isfile(source / "config.json"):
         raise ProximaError(
             f"{source}: a folder with a config.json is used as it is, and needs no import: set model.path: "
             f"{source} in a scenario, or talk to it: proxima chat {source}"
         )
-    if source.is_dir():
+    if os.path.isdir(source):
         files = sorted(source.glob("*.gguf"))
         told = f"give the file in it: {files[0]}" if files else f"it has no .gguf file; {WANTED}"
         raise ProximaError(f"{source}: a folder; {told}")
@@ -303,7 +303,9 @@ def _tokenizer(field: Field, file: Path) -> Tokenizer:
             f"{' or '.join(SPLITS)} can be read"
         )
     tokens: list[str] = field("tokenizer.ggml.tokens", list, [])
-    merges = [tuple(merge.split(" ", 1)) for merge in field("tokenizer.ggml.merges", list, [])]
+    merges: list[str] = field("tokenizer.ggml.merges", list, [])
+    if not all(isinstance(word, str) for word in tokens + merges):
+        raise ProximaError(f"{file}: its tokens and merges should be words")
     types = field("tokenizer.ggml.token_type", list, [])
     vocabulary = {token: index for index, token in enumerate(tokens)}
     if not len(tokens) == len(vocabulary) == len(types):
@@ -312,23 +314,27 @@ def _tokenizer(field: Field, file: Path) -> Tokenizer:
             f"{len(types):,} types; the three should be equal"
         )
     bos, eos = (_token_id(field, name, tokens, file) for name in ("bos", "eos"))
-    try:
-        core = tokenizers.Tokenizer(models.BPE(vocabulary, merges))
-    except Exception as error:  # the library has no class of its own for merges of unknown tokens
-        raise ProximaError(
-            f"{file}: tokenizer.ggml.merges do not fit the tokens ({error})"
-        ) from error
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    core.pre_tokenizer = pre_tokenizers.Sequence([*SPLITS[split], byte_level])
-    core.decoder = decoders.ByteLevel()
     control = [token for token, type_ in zip(tokens, types, strict=True) if type_ == CONTROL]
-    core.add_special_tokens(control)
-    if field("tokenizer.ggml.add_bos_token", bool) and bos is not None:
-        core.post_processor = processors.TemplateProcessing(
-            single=f"{tokens[bos]} $A", special_tokens=[(tokens[bos], bos)]
-        )
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    begins = field("tokenizer.ggml.add_bos_token", bool)
     ends = [eos, *(vocabulary.get(token) for token in ENDS)]
     eos_ids = [end for end in ends if end is not None]
+    if not eos_ids:
+        raise ProximaError(f"{file}: no token ends a text; tokenizer.ggml.eos_token_id is missing")
+    try:
+        pairs: Any = [tuple(merge.split(" ", 1)) for merge in merges]
+        core = tokenizers.Tokenizer(models.BPE(vocabulary, pairs))
+        core.pre_tokenizer = pre_tokenizers.Sequence([*SPLITS[split], byte_level])
+        core.decoder = decoders.ByteLevel()
+        core.add_special_tokens(control)
+        if begins and bos is not None:
+            core.post_processor = processors.TemplateProcessing(
+                single=f"{tokens[bos]} $A", special_tokens=[(tokens[bos], bos)]
+            )
+    except Exception as error:  # the library has no class of its own for what does not fit together
+        raise ProximaError(
+            f"{file}: its tokens and merges do not fit together ({error})"
+        ) from error
     return Tokenizer(core, eos_ids, None, bos, field("tokenizer.chat_template", str))
 
 

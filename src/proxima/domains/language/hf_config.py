@@ -118,7 +118,7 @@ ROPE_OBJECTS = ("rope_scaling", "rope_parameters")
 SPAN = "original_max_position_embeddings"
 FULL, SLIDING = "full_attention", "sliding_attention"
 LARGEST_SIZE, LARGEST_NUMBER = 2**31 - 1, 1e30  # what int32 and float32 hold
-MOST_NUMBERS = 2**44  # a thousand times the largest models there are
+MOST_NUMBERS = 2**44  # ten times the largest models there are
 
 
 def read_object(file: Path) -> dict[str, Any]:
