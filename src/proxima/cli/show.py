@@ -73,7 +73,7 @@ def compare(
     if json:
         print_json({"runs": rows, "improvements": improvements})
         return
-    table = Table("run", "trials", "IQM", "95 % interval", "steps", "steps/s", "converged")
+    table = Table("run", "trials", "IQM", "interval", "steps", "steps/s", "converged")
     for row in rows:
         table.add_row(*_cells(row))
     show_table(table)
@@ -92,11 +92,17 @@ def _cells(row: dict[str, Any]) -> list[Any]:
         Text(str(row["name"])),
         str(row["trials"]),
         number("iqm", ".1f"),
-        f"{number('low', '.1f')} … {number('high', '.1f')}",
+        _interval(row),
         number("steps", ",.0f"),
         number("steps/s", ",.0f"),
         str(row["converged"]),
     ]
+
+
+def _interval(row: dict[str, Any]) -> str:
+    if row["low"] is None:
+        return "–"
+    return f"{row['low']:.1f} … {row['high']:.1f} ({row['coverage']} %)"
 
 
 def report(

@@ -14,6 +14,7 @@ from proxima.core.types import Agent, PyTree, TrainState, View
 from proxima.domains.domain import Closing, Overview, Trained
 from proxima.domains.interface import Interface
 from proxima.report import plots
+from proxima.report.statistics import interval_words
 from proxima.run.results import Aggregate, Episodes, Outcome, Summary, described
 from proxima.track.registry import Export, export_program, write_policy
 from proxima.train import checkpoint
@@ -260,7 +261,8 @@ def _spread(episodes: Episodes | None) -> str:
 
 
 def _with_interval(aggregate: Aggregate) -> str:
-    interval = f"  (95 % interval {shown(aggregate.low)} … {shown(aggregate.high)})"
+    words = interval_words(aggregate.n)
+    interval = f"  ({words} {shown(aggregate.low)} … {shown(aggregate.high)})"
     return shown(aggregate.iqm) + ("" if aggregate.low is None else interval)
 
 

@@ -58,6 +58,7 @@ def comparison_rows(runs: Sequence[RunCurves]) -> list[dict[str, Any]]:
                 "name": name,
                 "trials": len(results),
                 **{key: summary[key] for key in ("iqm", "low", "high", "failed")},
+                "coverage": None if summary["low"] is None else statistics.coverage(summary["n"]),
                 "steps": steps,
                 "steps/s": speed,
                 "converged": f"{converged}/{len(results)}",
@@ -78,6 +79,19 @@ def improvement(first: RunCurves, second: RunCurves) -> dict[str, Any]:
         )
     names = {"first": first.name, "second": second.name}
     return names | statistics.paired_comparison(one, other)
+
+
+def difference_words(difference: dict[str, Any]) -> str:
+    """The mean difference per episode, its interval where there is one, and over what it is."""
+    names = f"{difference['first']} − {difference['second']}"
+    if difference["difference"] is None:
+        return f"{names}: no trial of one can be paired with a trial of the other"
+    text, over = f"{names}: {difference['difference']:+.1f}", ""
+    if difference["difference_low"] is not None:
+        count, unit = difference["n"], difference["unit"]
+        text += " [{difference_low:+.1f}, {difference_high:+.1f}]".format(**difference)
+        over = f" ({statistics.interval_words(count)} over {count} pairs of {unit}s)"
+    return f"{text} per episode{over}; better on {difference['probability']:.0%} of paired episodes"
 
 
 def episode_returns(results: Sequence[Record], policy: str = "evaluation") -> list[Sequence[float]]:

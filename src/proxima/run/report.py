@@ -97,8 +97,4 @@ def _improvement(first: comparison.RunCurves, second: comparison.RunCurves) -> d
         difference = trials.improvement(first, second)
     except ProximaError as error:
         return {"first": first.name, "second": second.name, "text": str(error)}
-    text = (
-        "{first} − {second}: {difference:+.1f} [{difference_low:+.1f}, {difference_high:+.1f}] per "
-        "episode; better on {probability:.0%} of paired episodes"
-    )
-    return difference | {"text": text.format(**difference)}
+    return difference | {"text": trials.difference_words(difference)}

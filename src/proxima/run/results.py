@@ -191,7 +191,11 @@ class TrialResult(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregate(Result):
-    """A figure over trials: interquartile mean and its 95 % interval, null where it cannot be said."""
+    """A figure over trials: interquartile mean and its interval, null where it cannot be said.
+
+    A 95 % interval of five trials or more; of four, three and two it contains the truth 88, 75 and 50 times
+    in a hundred.
+    """
 
     iqm: Number
     low: Number
@@ -267,7 +271,8 @@ class Summary(Result):
             lines.append(f"… and {len(self.trials) - MOST_ROWS} more")
         if (interval := self.aggregate) is not None:
             iqm, low, high = map(_number, (interval.iqm, interval.low, interval.high))
-            lines.append(f"{self.metric}: {iqm}, 95 % interval {low} to {high}")
+            words = statistics.interval_words(interval.n)
+            lines.append(f"{self.metric}: {iqm}, {words} {low} to {high}")
         title = f"Summary({self.scenario} · {self.algorithm}, run {self.run_id})"
         return "\n".join([title, *lines, f"in {self.paths.get('run', '')}"])
 

@@ -124,11 +124,18 @@ def closing(summary: Summary) -> Closing:
         }
     return Closing(
         title=f"{summary.scenario} · {trials} trial(s)",
-        columns=("", "before", "after", "95 % over trials"),
+        columns=("", "before", "after", _interval_column(summary)),
         rows=rows,
         lines=lines,
         pointers=pointers,
     )
+
+
+def _interval_column(summary: Summary) -> str:
+    from proxima.report.statistics import coverage
+
+    trials = min((change.after.n for change in summary.figures.values()), default=0)
+    return f"{coverage(trials)} % over trials" if trials > 1 else "over trials"
 
 
 def _cells(change: Change, form: str) -> tuple[str, str, str]:

@@ -13,6 +13,7 @@ from proxima.report import html, returns
 from proxima.report.chosen import median_index
 from proxima.report.numbers import Write, figure, has_interval, interval, share, with_interval
 from proxima.report.page import Page, RunData
+from proxima.report.statistics import interval_words
 from proxima.report.trials import MOST_ROWS, trials_table
 from proxima.run.results import Aggregate, Summary, TrialResult
 
@@ -99,7 +100,7 @@ def _sentence(summary: Summary) -> list[html.Content]:
     """What the agent makes on the test split, and what anybody else would have made."""
     details: TradingSummary = summary.details
     earned, others = details.aggregate["test"]["log_return"], details.references.splits["test"]
-    over = f" {interval(earned)} ({_over_trials(summary)})" if has_interval(earned) else ""
+    over = f" {interval(earned)} ({_over_trials(earned)})" if has_interval(earned) else ""
     beside = ", ".join(
         f"{NAMES[name]} {figure(_earned(others, name))}"
         for name in COLUMNS
@@ -135,8 +136,8 @@ def _earned(others: SplitReferences, name: str) -> float:
     return value.mean if name == "random" else value
 
 
-def _over_trials(summary: Summary) -> str:
-    return f"interquartile mean and 95 % interval over {len(summary.trials)} trials"
+def _over_trials(earned: Aggregate) -> str:
+    return f"interquartile mean and {interval_words(earned.n)} over {earned.n} trials"
 
 
 def _key_figures(details: TradingSummary) -> list[tuple[str, html.Content]]:
@@ -222,9 +223,9 @@ def _metric_table(summary: Summary, split: str) -> html.Markup:
     ]
     rows += [[title, score] + [""] * len(names) for title, score in _scores(details, split)]
     head = ["", "Agent", *(NAMES[name].capitalize() for name in names)]
-    chance = others.random["log_return"]
+    chance, earned = others.random["log_return"], agent["log_return"]
     note = (
-        f"Agent: {_over_trials(summary) if len(summary.trials) > 1 else 'one trial'}. Random: mean of "
+        f"Agent: {_over_trials(earned) if has_interval(earned) else 'one trial'}. Random: mean of "
         f"{chance.runs} runs, of which 95 % lie in {interval(chance)}. Score: 0 is random trading, 1 the "
         "oracle."
     )
