@@ -80,7 +80,7 @@ def prepare(scenario: TradingScenario) -> Prepared:
         draw=partial(draw, run),
         facts=Facts(prices.fingerprint, partial(check_prices, prices.fingerprint)),
         summarize=summarize,
-        artifacts=("rollouts",),
+        artifacts=("rollouts", "trades"),
         final_metrics=final_metrics,
     )
 
