@@ -125,7 +125,16 @@ def test_rollouts_are_what_the_prices_in_the_file_make_of_their_targets(four, pl
         assert sheet["log_return"] == pytest.approx(math.log(values[-1]), rel=1e-9)
         falls = np.array(values) / np.maximum.accumulate(values) - 1
         assert sheet["max_drawdown"] == pytest.approx(falls.min(), abs=1e-12)
-        assert sheet["trades"] == np.count_nonzero(np.diff(frame["target"], prepend=0.0))
+        assert sheet["fills"] == np.count_nonzero(np.diff(frame["target"], prepend=0.0))
+        if name.startswith("trial_"):
+            trades = pl.read_parquet(root / name / "trades" / f"{split}.parquet")
+            assert trades["net"].sum() == pytest.approx(values[-1] - 1, abs=1e-8)
+            assert sheet["trades"] == len(trades)
+            closed = trades.filter(pl.col("status") != "open")
+            if len(closed):
+                assert sheet["win_rate"] == pytest.approx((closed["net"] > 0).mean())
+            if len(trades):
+                assert set(trades["entry_time"]) <= set(frame["time"])
         assert sheet["exposure_flat"] == np.mean(frame["weight"].to_numpy() == 0)
     assert found["buy_and_hold", "test"]["target"].unique().to_list() == [1.0]
 
@@ -205,10 +214,10 @@ def test_deflated_sharpe_counts_the_trials_of_earlier_runs_too(place):
         sharpes += [agent["sharpe"] for agent in tested if agent["sharpe"] is not None]
         chosen = rollouts(root)[f"trial_{summary['details']['chosen_trial']}", "test"]
         returns = np.expm1(chosen["log_return"].to_numpy())
-        expected = metrics.deflated_sharpe(returns, sharpes, 252)
+        expected = metrics.deflated_sharpe(returns, sharpes, 365)
         assert summary["details"]["deflated_sharpe"] == pytest.approx(expected)
     assert len(sharpes) >= 6
-    assert expected != pytest.approx(metrics.deflated_sharpe(returns, sharpes[4:], 252))
+    assert expected != pytest.approx(metrics.deflated_sharpe(returns, sharpes[4:], 365))
 
 
 def test_evaluate_measures_the_checkpoint_that_the_run_was_judged_by(four, capsys, monkeypatch):
@@ -245,7 +254,9 @@ def test_report_rollouts_and_every_metric_are_handed_to_the_tracker(place, monke
 
     monkeypatch.setattr(session, "connect", recording)
     summary, _ = go("mean_reversion", *SHORT, "output_directory=tracked")
-    assert {(None, "report.html"), (None, "summary.json"), (0, "rollouts")} <= set(logged)
+    assert {(None, "report.html"), (None, "summary.json"), (0, "rollouts"), (0, "trades")} <= set(
+        logged
+    )
     (trial,) = summary["trials"]
     for split in SPLITS:
         part = trial["details"]["splits"][split]

@@ -49,7 +49,7 @@ LEAST_WORTH = 0.1  # of the value at entry: below it all weights count alike
 POINTS = 20  # of weights to each side of the entry
 BEND = 4.0  # how much denser they are near the entry
 WEIGHTS = 41  # from the smallest to the largest continuous weight
-MOST_CELLS = 4_000_000  # states times weights times returns
+MOST_CELLS = 2_000_000  # states times weights times returns
 MOST_BYTES = 100_000_000  # of all tables
 SETTLED = 1e-7  # what states' values may differ by in growth, a bar, where decisions stay
 EQUAL = 1e-12  # what a trade must at least gain
@@ -324,10 +324,11 @@ def _choice(
 ) -> tuple[int, float] | None:
     """The entry to trade to and its target, or None where the weight is best left as it is."""
     config, weights, (cell, share) = rule.config, rule.weights, state
-    (own,) = np.nonzero(weights.row == weights.row[at])
-    lower, part = int(own[0]), 0.0
-    if len(own) > 1:
-        found, near = _between(weights.weight[own], np.array(weight))
+    row = weights.row[at]
+    lower, above = np.searchsorted(weights.row, [row, row + 1]).tolist()
+    part = 0.0
+    if above - lower > 1:
+        found, near = _between(weights.weight[lower:above], np.array(weight))
         lower, part = lower + int(found), float(near)
     keep = _mixed(table.keep, cell, share, lower, part)
     enter = (1 - share) * table.enter[cell] + share * table.enter[cell + 1]

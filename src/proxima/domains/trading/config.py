@@ -67,8 +67,8 @@ class DataConfig:
     """Seed of the synthetic prices."""
     params: Mapping[str, float | int | str] = field(default_factory=dict)
     """The pattern's own settings; what is left out has the pattern's default."""
-    periods_per_year: Annotated[float, Gt(0)] = 252.0
-    """Bars in a year, for annualised metrics."""
+    periods_per_year: Annotated[float, Gt(0)] | None = None
+    """Bars in a year, for annualised metrics; null counts them in the times of the train split."""
     features: Annotated[tuple[FeatureConfig, ...], MinLen(1)] | None = None
     """What the agent sees of the market at each bar; null: log_return, volatility, rsi and ma_ratio, and
     volume_zscore where the volume changes."""

@@ -76,7 +76,7 @@ def prepare(scenario: TradingScenario) -> Prepared:
         draw=partial(draw, run),
         facts=Facts(prices.fingerprint, partial(check_prices, prices.fingerprint)),
         summarize=summarize,
-        artifacts=("rollouts",),
+        artifacts=("rollouts", "trades"),
         final_metrics=final_metrics,
     )
     return prepared._replace(scenario=resolved, notes=prices.notes)
