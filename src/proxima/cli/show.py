@@ -62,7 +62,9 @@ def compare(
     if json:
         print_json({"runs": rows, "improvements": improvements})
         return
-    table = Table("run", "trials", "IQM", "95 % interval", "steps", "steps/s", "converged")
+    table = Table("run")
+    for name in ("trials", "IQM", "95 % interval", "steps", "steps/s", "converged"):
+        table.add_column(name, justify="right")
     for row in rows:
         table.add_row(*_cells(row))
     show_table(table)
@@ -74,16 +76,18 @@ def compare(
 def _cells(row: dict[str, Any]) -> list[Any]:
     from rich.text import Text
 
-    def number(key: str, form: str) -> str:
-        return "–" if row[key] is None else format(row[key], form)
+    from proxima.report.numbers import NOTHING, brief
+
+    def whole(key: str) -> str:
+        return NOTHING if row[key] is None else f"{row[key]:,.0f}"
 
     return [
         Text(str(row["name"])),
         str(row["trials"]),
-        number("iqm", ".1f"),
-        f"{number('low', '.1f')} … {number('high', '.1f')}",
-        number("steps", ",.0f"),
-        number("steps/s", ",.0f"),
+        brief(row["iqm"]),
+        NOTHING if row["low"] is None else f"{brief(row['low'])} … {brief(row['high'])}",
+        whole("steps"),
+        whole("steps/s"),
         str(row["converged"]),
     ]
 

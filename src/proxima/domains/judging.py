@@ -13,6 +13,7 @@ from proxima.core.spaces import Fields, ObservationSpace, Space, is_discrete, ze
 from proxima.core.types import Agent, PyTree, TrainState, View
 from proxima.domains.domain import Closing, Overview, Trained
 from proxima.report import plots
+from proxima.report.numbers import brief
 from proxima.run.results import Aggregate, Episodes, Outcome, Summary, described
 from proxima.track.registry import Export, export_program, write_policy
 from proxima.train import checkpoint
@@ -217,13 +218,6 @@ def overview(scenario: Any) -> Overview:
     )
 
 
-def shown(value: float | None) -> str:
-    """A return with as many digits as its size asks for: 493.6, but 0.0312."""
-    if value is None:
-        return "–"
-    return f"{value:.1f}" if abs(value) >= 10 or value == 0 else f"{value:.3g}"
-
-
 def closing(summary: Summary, what: str = "Greedy return", beside: str = "") -> Closing:
     """The trials in a table, and the interval over them beside the random policy and fixed rules."""
     rows = [
@@ -250,12 +244,12 @@ def closing(summary: Summary, what: str = "Greedy return", beside: str = "") -> 
 def _spread(episodes: Episodes | None) -> str:
     if episodes is None:
         return "–"
-    return f"{shown(episodes.return_mean)} ± {shown(episodes.return_std)}"
+    return f"{brief(episodes.return_mean)} ± {brief(episodes.return_std)}"
 
 
 def _with_interval(aggregate: Aggregate) -> str:
-    interval = f"  (95 % interval {shown(aggregate.low)} … {shown(aggregate.high)})"
-    return shown(aggregate.iqm) + ("" if aggregate.low is None else interval)
+    interval = f"  (95 % interval {brief(aggregate.low)} … {brief(aggregate.high)})"
+    return brief(aggregate.iqm) + ("" if aggregate.low is None else interval)
 
 
 def _closing_lines(summary: Summary, what: str, beside: str) -> list[str]:
@@ -263,9 +257,9 @@ def _closing_lines(summary: Summary, what: str, beside: str) -> list[str]:
     if aggregate is None or aggregate.iqm is None:
         return ["No trial ended with a usable policy."]
     line = f"{what}, interquartile mean of {aggregate.n} trial(s): {_with_interval(aggregate)}"
-    line += f"; random policy {shown(summary.baselines['random'].iqm)}"
+    line += f"; random policy {brief(summary.baselines['random'].iqm)}"
     for name in summary.references:
-        line += f"; {name.replace('_', ' ')} {shown(summary.baselines[name].iqm)}"
+        line += f"; {name.replace('_', ' ')} {brief(summary.baselines[name].iqm)}"
     if summary.target_reward is not None:
         line += f"; target {summary.target_reward:g}"
     return [line + beside] + [

@@ -11,6 +11,7 @@ import numpy as np
 
 from proxima.build import algorithm, domain_of
 from proxima.core.errors import ProximaError
+from proxima.core.paths import check_possible
 from proxima.domains.domain import Trainable
 from proxima.files import explaining
 from proxima.run.files import find_run
@@ -73,6 +74,7 @@ def _find_checkpoint(reference: str, output_directory: str) -> Path:
 
     Of a run it is its first trial's, the one that the run itself was judged by.
     """
+    check_possible(reference)
     path = Path(reference)
     inside = (path / "manifest.json", path / "checkpoints" / "last", path / "last")
     if any(entry.exists() for entry in inside):

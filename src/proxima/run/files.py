@@ -16,7 +16,7 @@ from types import NoneType
 from typing import Any, NamedTuple
 
 from proxima.core.errors import ProximaError
-from proxima.core.paths import expand_home
+from proxima.core.paths import check_possible, expand_home
 from proxima.files import explaining, replacing
 
 
@@ -164,6 +164,8 @@ def keep_rows_until(path: Path, step: int) -> None:
 def find_run(reference: str, output_directory: str = "logs") -> RunFiles:
     """The run meant by an experiment's name (its latest run), a run id, an MLflow run's id, or a path."""
     reference, output = expand_home(reference), Path(expand_home(output_directory))
+    check_possible(reference)
+    check_possible(output / reference)
     for candidate in (Path(reference), output / reference):
         if (candidate / "run.json").is_file():
             return RunFiles(candidate.resolve())

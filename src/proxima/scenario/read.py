@@ -20,7 +20,7 @@ from proxima.build import DOMAINS, algorithm, domain, domain_of, make_importable
 from proxima.core.addresses import masked, masked_tree
 from proxima.core.errors import ProximaError
 from proxima.core.faults import Fault, KeyPath
-from proxima.core.paths import expand_home
+from proxima.core.paths import check_possible, expand_home
 from proxima.scenario.tree import (
     EnvironmentScenario,
     Scenario,
@@ -117,6 +117,7 @@ def _locate(name_or_path: str | os.PathLike[str]) -> tuple[Path, str]:
     known = shipped()
     if text in known:
         return known[text], known[text].name
+    check_possible(f"{text}.yaml")
     near = difflib.get_close_matches(text.lower(), known)
     local = [f"the file {text}.yaml"] if text and Path(f"{text}.yaml").is_file() else []
     meant = f"did you mean {either([*near, *local])}? " if near or local else ""
@@ -124,6 +125,7 @@ def _locate(name_or_path: str | os.PathLike[str]) -> tuple[Path, str]:
 
 
 def _read_text(path: Path, source: str) -> str:
+    check_possible(path)
     if path.is_dir():
         raise ProximaError(f"{source}: is a directory; name the .yaml file in it")
     if not path.exists():
