@@ -207,7 +207,7 @@ def test_no_domain_imports_another():
         for module in modules_read(path):
             if module.startswith("domains."):
                 used = module.split(".")[1]
-                shared = ("domain", "environments", "judging", "reinforcement")
+                shared = ("domain", "environments", "interface", "judging", "reinforcement")
                 assert used in (own, *shared), f"{path}: {module}"
 
 

@@ -74,7 +74,7 @@ def test_help_names_every_command(main):
             ],
         ),
         ("scenarios", ["NAME"]),
-        ("evaluate", ["RUN", "--episodes", "--film"]),
+        ("evaluate", ["RUN", "--episodes", "--trial", "--film"]),
         ("resume", ["RUN"]),
         ("compare", ["RUN", "--plot"]),
         ("generate-data", ["--scenario", "--pattern", "--set", "--name", "--list"]),
@@ -116,8 +116,45 @@ def test_help_waits_for_nothing_heavy(workdir):
 def test_the_list_of_scenarios_has_them_all(main):
     said = main("scenarios")
     assert said.code == 0
-    for name in shipped():
-        assert name in said.out
+    lines = said.out.splitlines()
+    assert [line.split()[0] for line in lines[: len(shipped())]] == list(shipped())
+    assert all(len(line) <= 80 for line in lines), "a line each, also in a narrow terminal"
+    assert len(lines) == len(shipped()) + 2
+
+
+def test_a_scenario_is_named_as_an_argument_too(main):
+    said = main("experiment", "cartpol")
+    assert said.code == 1 and "cartpol: no such scenario; did you mean cartpole" in said.err
+    for both in (["cartpole", "--scenario", "pendulum"], ["cartpole", "--config", "my.yaml"], []):
+        said = main("experiment", *both)
+        assert said.code == 1 and "name one scenario: proxima experiment NAME" in said.err
+    said = main("experiment", "cartpole", "--set", "training.max_step=1")
+    assert said.code == 1 and "--set: training.max_step: unknown key" in said.err
+
+
+def test_the_version(main):
+    said = main("--version")
+    assert (said.code, said.out) == (0, f"proxima {proxima.__version__}\n")
+
+
+def test_a_shell_completes_commands_scenarios_and_experiments(workdir, monkeypatch):
+    (workdir / "logs" / "carriage" / "latest").mkdir(parents=True)
+    for words, expected in {
+        "proxima exp": ["experiment"],
+        "proxima experiment pendulum_s": ["pendulum_spo"],
+        "proxima scenarios maze_p": ["maze_ppo"],
+        "proxima resume carr": ["carriage"],
+    }.items():
+        asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+        start = "import sys; sys.argv[0] = 'proxima'; from proxima.cli import main; main()"
+        said = subprocess.run(
+            [sys.executable, "-c", start],
+            env=os.environ | asked | {"_PROXIMA_COMPLETE": "complete_bash"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert said.stdout.split() == expected, said
 
 
 def test_a_scenario_is_shown_in_full_and_can_be_run_from_that(main, workdir):
@@ -333,18 +370,38 @@ def listeners(port: int) -> set[str]:
     return found
 
 
-@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="reads Linux's table of sockets")
-def test_the_dashboard_serves_and_ends_with_ctrl_c(workdir):
+def members(group: int) -> list[int]:
+    """The processes of a group or session, as the kernel lists them."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _parent, its_group, session = stat.read_text().rpartition(")")[2].split()[:4]
+            if group in (int(its_group), int(session)) and state != "Z":
+                found.append(int(stat.parent.name))
+    return found
+
+
+def children(parent: int) -> list[int]:
+    """The processes a process has started itself."""
+    listed = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [int(child) for child in listed]
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="reads Linux's tables")
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_the_dashboard_serves_and_ends_with_all_its_workers(workdir, sent):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     process = subprocess.Popen(
         command("dashboard", "--port", port),
         cwd=workdir,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        text=True,
     )
+    server = 0
     try:
         deadline = time.monotonic() + 120
         while not listeners(port):
@@ -353,9 +410,15 @@ def test_the_dashboard_serves_and_ends_with_ctrl_c(workdir):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as page:
             assert page.status == 200 and b"MLflow" in page.read()
         assert listeners(port) == {"0100007F"}, "127.0.0.1 and no other address"
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        assert process.wait(60) in (0, 130)
+        (server,) = children(process.pid)
+        assert len(members(server)) > 1, "the server has workers"
+        os.kill(process.pid, sent)
+        said, _ = process.communicate(timeout=60)
+        assert process.returncode in (0, 130)
+        assert f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning" in said
+        assert not members(server) and not listeners(port)
     finally:
-        with suppress(ProcessLookupError):  # whoever of its workers is left
-            os.killpg(process.pid, signal.SIGKILL)
+        for group in filter(None, (process.pid, server)):
+            with suppress(ProcessLookupError):  # whoever of its workers is left
+                os.killpg(group, signal.SIGKILL)
         process.wait()

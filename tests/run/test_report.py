@@ -187,4 +187,4 @@ def test_a_run_that_has_not_ended_says_how_to_go_on(status, words, tmp_path):
 def test_a_reference_that_is_too_long_is_told_in_words(tmp_path, capsys, monkeypatch):
     for command in (["report"], ["evaluate"], ["compare", "x"], ["peek"], ["scenarios"]):
         said = run_main([*command, "a" * 5_000], capsys, monkeypatch)
-        assert said.code == 1 and "is too long for a path" in said.err and len(said.err) < 400
+        assert said.code == 1 and "is no path: a name of " in said.err and len(said.err) < 400

@@ -19,7 +19,10 @@ def add_commands(app: typer.Typer) -> None:
 
 def evaluate(
     run: Annotated[str, argument("RUN", "An experiment, a run, a trial or a checkpoint.")],
-    episodes: Annotated[int, typer.Option(help="Episodes per policy.", min=1)] = 100,
+    episodes: Annotated[int, typer.Option(help="Episodes per policy.", min=1, max=1_000_000)] = 100,
+    trial: Annotated[
+        int | None, typer.Option(help="Which trial of a run; its first one by default.", min=0)
+    ] = None,
     film: Annotated[Path | None, path_option("Draw a GIF of the trained policy here.")] = None,
     output: Output = "logs",
     json: Json = False,
@@ -29,11 +32,12 @@ def evaluate(
     from proxima.report.numbers import brief
     from proxima.run.evaluate import evaluate_reference
 
-    result = evaluate_reference(run, episodes, film, output)
+    result = evaluate_reference(run, episodes, film, output, trial)
     if json:
         print_json(result)
         return
-    say(f"{result['checkpoint']}  (step {result['step']:,})")
+    kind = f"{result['kind']} checkpoint".strip()
+    say(f"{result['checkpoint']}  ({kind}, step {result['step']:,})")
     for name, label in (("evaluation", "greedy "), ("sampled", "sampled"), ("random", "random ")):
         row = result[name]
         say(

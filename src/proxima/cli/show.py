@@ -1,12 +1,13 @@
 """Commands that show something: scenarios, compare, report, schema, dashboard."""
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from proxima.cli.console import print_json, say, show_table
-from proxima.cli.options import Debug, Json, Output, argument, path_option
+from proxima.cli.options import Debug, Json, Output, argument, path_option, shipped_names
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -17,7 +18,10 @@ def add_commands(app: typer.Typer) -> None:
 
 def scenarios(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Show this scenario in full.")
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="Show this scenario in full.", autocompletion=shipped_names
+        ),
     ] = None,
     debug: Debug = False,
 ) -> None:
@@ -26,24 +30,31 @@ def scenarios(
 
     if name is None:
         _list_scenarios()
-        say("Run one:  proxima experiment --scenario NAME     See one:  proxima scenarios NAME")
+        say("\nRun one:  proxima experiment NAME     See one:  proxima scenarios NAME")
         return
     scenario = load(name)
-    say(f"# {scenario.description}\n# every setting, defaults included", style="dim")
+    say(f"# {scenario.description}\n# {_overview(scenario)}", style="dim")
+    say("# every setting, defaults included", style="dim")
     say(dump(scenario).removesuffix("\n"))
 
 
 def _list_scenarios() -> None:
-    """Two lines for each: what trains on what and for how long, and what it is."""
-    from proxima.build import domain_of
+    """A line for each: its name, and what it is."""
     from proxima.scenario import load, shipped
 
-    for name in shipped():
-        scenario = load(name)
-        algorithm, environment, budget, target = domain_of(scenario).overview(scenario)
-        aim = "" if target == "–" else f", target {target}"
-        say(f"{name}  ({algorithm} · {environment} · {budget}{aim})")
-        say(f"    {scenario.description}", style="dim")
+    names = list(shipped())
+    width = max(map(len, names))
+    for name in names:
+        say(f"{name:<{width}}  {load(name).description}")
+
+
+def _overview(scenario: Any) -> str:
+    """What trains on what, for how long and up to where."""
+    from proxima.build import domain_of
+
+    algorithm, environment, budget, target = domain_of(scenario).overview(scenario)
+    aim = "" if target == "–" else f", target {target}"
+    return f"{algorithm} · {environment} · {budget}{aim}"
 
 
 def compare(
@@ -53,7 +64,7 @@ def compare(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Compare runs: intervals side by side, paired differences, one plot."""
+    """Compare runs: intervals, paired differences, one plot."""
     from rich.table import Table
 
     from proxima.run.report import compare_references
@@ -100,7 +111,7 @@ def report(
     output: Output = "logs",
     debug: Debug = False,
 ) -> None:
-    """Write a finished run's report: one HTML file with everything in it."""
+    """Write a finished run's report: one page, complete."""
     from proxima.run.report import report_reference
 
     say(f"Report: {report_reference(run, out, output)}")
@@ -123,9 +134,15 @@ def schema(
 def dashboard(
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 5000,
     uri: Annotated[str | None, path_option("MLflow store; default: the embedded one.")] = None,
+    browse: Annotated[
+        bool | None,
+        typer.Option("--open/--no-open", help="Open a browser; default: in a terminal."),
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Open MLflow's pages on the runs, for this machine only."""
+    from proxima.run.signals import raising
     from proxima.track.dashboard import serve
 
-    serve(uri, port)
+    with raising():  # SIGTERM and SIGHUP end the server too
+        serve(uri, port, sys.stdout.isatty() if browse is None else browse)

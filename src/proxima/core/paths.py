@@ -1,12 +1,11 @@
 """Paths as people write them."""
 
-import errno
 import os
 
 from proxima.core.errors import ProximaError
 
 _SQLITE = "sqlite:///"
-MOST_LETTERS = 200  # of a path, in a message
+LONGEST_NAME, LONGEST_PATH = 255, 4_095  # bytes that Linux takes
 
 
 def expand_home(text: str) -> str:
@@ -16,18 +15,26 @@ def expand_home(text: str) -> str:
     return os.path.expanduser(text)
 
 
-def check_possible(path: str | os.PathLike[str]) -> None:
-    """An error where nothing can be called so: the name is too long, or there is a NUL in it."""
+def usable_path(text: str) -> str:
+    """`expand_home` of what may name a file or a directory; an error where no file system has such a name."""
+    problem = path_problem(text)
+    if problem is not None:
+        start = text.encode("unicode_escape").decode()[:60]
+        raise ProximaError(f"{start}{'…' if len(text) > 60 else ''}: {problem}")
+    return expand_home(text)
+
+
+def path_problem(text: str) -> str | None:
+    """Why no file or directory can have this path; None: one can."""
+    if "\0" in text:
+        return "is no path: it has a character of number zero; leave it out"
     try:
-        os.stat(path)
-    except OSError as failure:
-        if failure.errno == errno.ENAMETOOLONG:
-            raise ProximaError(f"{abridged(path)}: is too long for a path") from failure
-    except ValueError as failure:
-        raise ProximaError(f"{abridged(path)}: cannot be a path ({failure})") from failure
-
-
-def abridged(path: str | os.PathLike[str]) -> str:
-    """A path as a message shows it."""
-    text = os.fspath(path)
-    return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}…"
+        encoded = os.fsencode(text)
+    except UnicodeEncodeError:
+        return "is no path: it has half of a character; write it anew"
+    longest = max(map(len, encoded.split(b"/")))
+    if longest > LONGEST_NAME:
+        return f"is no path: a name of {longest:,} bytes is in it, and {LONGEST_NAME} is the most"
+    if len(encoded) > LONGEST_PATH:
+        return f"is no path: it has {len(encoded):,} bytes, and {LONGEST_PATH:,} is the most"
+    return None

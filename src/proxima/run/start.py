@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import Any
 
 from proxima.build import domain_of, importable_directories
+from proxima.core.functions import imports_in
 from proxima.domains.domain import Planned
 from proxima.run.clock import timed
 from proxima.run.display import Callback, Display
@@ -20,7 +21,7 @@ from proxima.run.record import Run, stage_names, train_planned
 from proxima.run.results import RunInfo, StageResult, Summary, TrialResult
 from proxima.run.screen import shown_progress
 from proxima.run.session import Start, open_run
-from proxima.scenario import Scenario, dump
+from proxima.scenario import Scenario, dump, to_mapping
 
 
 def run_multiple_experiments(
@@ -84,6 +85,8 @@ def run_stages(
     start: Start, files: RunFiles, info: RunInfo, callback: Callback | None, display: Display
 ) -> Summary:
     """Every stage trained and judged, then the run finished; what was done before is only read."""
+    for sentence in imports_in(to_mapping(start.scenario)):
+        display.say(sentence)
     with open_run(start, files, info, callback, display) as run:
         for note in run.prepared.notes:
             display.say(note)

@@ -214,7 +214,7 @@ def test_peek_at_a_single_bar(main, workdir):
 def test_a_split_of_next_to_nothing_is_told_at_once(main, workdir):
     main("generate-data", "--scenario", "small.yaml")
     (workdir / "thin.yaml").write_text(
-        SCENARIO.replace("rows: 600", "rows: 600\n  split: {validation: 1e-300}")
+        SCENARIO.replace("rows: 600", "rows: 600\n  split: {validation: 1e-30}")
     )
     (workdir / "data/raw/synthetic/small.parquet").rename(
         workdir / "data/raw/synthetic/thin.parquet"

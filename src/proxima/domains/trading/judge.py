@@ -23,6 +23,7 @@ from proxima.core.types import PyTree
 from proxima.domains.domain import Trained, Verdict
 from proxima.domains.trading import baselines, metrics, plots
 from proxima.domains.trading.accounting import Account, Floats, account
+from proxima.domains.trading.best_rule import BestRule, best_rule
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
 from proxima.domains.trading.env import decisions, fill_prices, fill_returns, targets_of
 from proxima.domains.trading.market import SPLITS, Market, Prepared
@@ -174,15 +175,15 @@ def _alarms(judged: list[TradingTrial]) -> list[str]:
 
 
 def reference_targets(
-    prepared: Prepared, split: str, env: TradingEnvConfig
+    prepared: Prepared, split: str, env: TradingEnvConfig, rule: BestRule | None
 ) -> dict[str, Floats | None]:
-    """Targets (T,) of buy_and_hold, momentum, foresight and model (or None) on a split."""
-    market = prepared.split(split)
+    """Targets (T,) of buy_and_hold, momentum, foresight and the best rule (or None) on a split."""
+    market, first_row = prepared.split(split), prepared.bounds[split][0]
     return {
         "buy_and_hold": baselines.buy_and_hold(market, env),
         "momentum": baselines.momentum(market, env),
         "foresight": foresight_targets(returns_of(market, env), env),
-        "model": baselines.model_optimal(prepared.pattern, prepared.params, market, env),
+        "model": None if rule is None else rule.targets(market, first_row),
     }
 
 
@@ -193,11 +194,13 @@ def references(
     keep: Callable[[str, str, Account], None] = lambda split, name, done: None,
 ) -> References:
     """Metrics of baselines and oracles on every split; `keep` is given split, name and each account."""
+    longest = max(len(returns_of(prepared.split(split), env)) for split in SPLITS)
+    rule = best_rule(prepared.pattern, prepared.params, env, longest)
     splits = {}
     for split in SPLITS:
         market = prepared.split(split)
         sheets: dict[str, Metrics | None] = {}
-        for name, targets in reference_targets(prepared, split, env).items():
+        for name, targets in reference_targets(prepared, split, env, rule).items():
             sheets[name] = None
             if targets is not None:
                 done = account_of(market, env, targets)
@@ -212,7 +215,7 @@ def _chance(market: Market, env: TradingEnvConfig) -> Chance:
     returns = returns_of(market, env)
     runs = max(LEAST_RANDOM_RUNS, min(baselines.RANDOM_RUNS, RANDOM_BARS // len(returns)))
     ends = [
-        float(account(targets, returns, env.fee, env.borrow_rate).log_value[-1])
+        float(account(targets, returns, env.fee, env.borrow_rate, env.slippage).log_value[-1])
         for targets in baselines.random_targets(market, env, runs)
     ]
     low, high = np.percentile(ends, metrics.INTERVAL)
@@ -290,7 +293,7 @@ def account_of(market: Market, env: TradingEnvConfig, targets: Floats) -> Accoun
     returns = returns_of(market, env)
     missing = len(returns) - len(targets)
     padded = np.pad(targets, (0, max(0, missing)))[: len(returns)]
-    done = account(padded, returns, env.fee, env.borrow_rate)
+    done = account(padded, returns, env.fee, env.borrow_rate, env.slippage)
     if missing < 0 or (missing > 0 and not done.ruined[: len(targets)].any()):
         raise ProximaError(
             f"{len(targets)} recorded decisions on a stretch of {len(returns)}: the actions are of "

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import polars as pl
 
 from proxima.core.errors import ProximaError
-from proxima.core.paths import check_possible
+from proxima.core.paths import usable_path
 from proxima.domains.trading.csv_lines import cell_at, check_lines, read_header
 
 TIME_NAMES = ("time", "timestamp", "date", "datetime")
@@ -95,7 +95,7 @@ def read_bars(path: str | Path) -> Bars:
 
 
 def _check_is_file(path: Path) -> None:
-    check_possible(path)
+    usable_path(str(path))
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError) as failure:

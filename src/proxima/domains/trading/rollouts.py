@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 REFERENCES = {
     "buy_and_hold": "buy and hold",
     "momentum": "momentum",
-    "model": "model-optimal",
+    "model": "best rule",
     "foresight": "perfect foresight",
 }
 COLUMNS = ["time", "fill_price", "target", "weight", "log_return"]
