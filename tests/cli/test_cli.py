@@ -19,6 +19,7 @@ from tiny import TINY, command, flags, read, run_main, tiny
 
 import proxima
 from proxima.build import DOMAINS
+from proxima.report.numbers import brief
 from proxima.scenario import from_mapping, load, parse, shipped
 from proxima.track import dashboard
 
@@ -276,7 +277,7 @@ def test_evaluate_takes_the_number_of_episodes_and_draws_a_film(runs, main, work
     said = main("evaluate", run, "--episodes", 2, "--film", "film.gif")
     assert said.code == 0, said.err
     expected = read(run / "trial_0" / "results.json")["evaluation"]["returns"][:2]
-    assert f"return {sum(expected) / 2:9.2f}" in said.out
+    assert f"return {brief(sum(expected) / 2):>9}" in said.out
     assert "over 2 episodes" in said.out and "film.gif" in said.out
     with Image.open(workdir / "film.gif") as film:
         assert film.format == "GIF" and film.n_frames > 1
@@ -297,7 +298,7 @@ def test_compare_puts_runs_side_by_side(runs, main, workdir):
     assert said.code == 0, said.err
     assert "cartpole" in said.out and "faster" in said.out
     for run in (first, second):
-        assert f"{read(run / 'summary.json')['aggregate']['iqm']:.1f}" in said.out
+        assert brief(read(run / "summary.json")["aggregate"]["iqm"]) in said.out
     assert (workdir / "both.png").read_bytes().startswith(b"\x89PNG")
 
     said = main(*arguments, "--json")
@@ -315,8 +316,13 @@ def test_compare_tells_two_runs_of_one_experiment_apart(runs, main, tmp_path):
     again = proxima.run_multiple_experiments(tiny(tmp_path, "seed=2"))
     said = main("compare", first, again["paths"]["run"], "--json")
     assert said.code == 0, said.err
-    names = [row["name"] for row in json.loads(said.out)["runs"]]
+    found = json.loads(said.out)
+    names = [row["name"] for row in found["runs"]]
     assert names == [f"cartpole {first.name}", f"cartpole {again['run_id']}"]
+    # episode k starts from the experiment's seed + k: other seeds are other episodes
+    (unpaired,) = found["improvements"]
+    assert unpaired["differences"] == ["seed"] and "difference" not in unpaired
+    assert f"{names[0]} and {names[1]} are not paired, for they were not" in unpaired["text"]
 
 
 def test_a_plot_that_cannot_be_written_is_told_in_words(runs, main, workdir):

@@ -29,6 +29,7 @@ def evaluate(
     debug: Debug = False,
 ) -> None:
     """Measure a trained policy on the fixed evaluation episodes."""
+    from proxima.report.numbers import brief
     from proxima.run.evaluate import evaluate_reference
 
     result = evaluate_reference(run, episodes, film, output, trial)
@@ -40,9 +41,9 @@ def evaluate(
     for name, label in (("evaluation", "greedy "), ("sampled", "sampled"), ("random", "random ")):
         row = result[name]
         say(
-            f"{label}  return {row['return_mean']:9.2f} ± {row['return_std']:.2f}"
-            f"  (min {row['return_min']:.1f}, max {row['return_max']:.1f})"
-            f"  length {row['length_mean']:.1f}  over {row['episodes']} episodes",
+            f"{label}  return {brief(row['return_mean']):>9} ± {brief(row['return_std'])}"
+            f"  (min {brief(row['return_min'])}, max {brief(row['return_max'])})"
+            f"  length {row['length_mean']:,.1f}  over {row['episodes']} episodes",
         )
     if film is not None:
         say(f"Film: {film}")

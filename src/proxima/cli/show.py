@@ -73,7 +73,9 @@ def compare(
     if json:
         print_json({"runs": rows, "improvements": improvements})
         return
-    table = Table("run", "trials", "IQM", "interval", "steps", "steps/s", "converged")
+    table = Table("run")
+    for name in ("trials", "IQM", "interval", "steps", "steps/s", "converged"):
+        table.add_column(name, justify="right")
     for row in rows:
         table.add_row(*_cells(row))
     show_table(table)
@@ -85,24 +87,28 @@ def compare(
 def _cells(row: dict[str, Any]) -> list[Any]:
     from rich.text import Text
 
-    def number(key: str, form: str) -> str:
-        return "–" if row[key] is None else format(row[key], form)
+    from proxima.report.numbers import NOTHING, brief
+
+    def whole(key: str) -> str:
+        return NOTHING if row[key] is None else f"{row[key]:,.0f}"
 
     return [
         Text(str(row["name"])),
         str(row["trials"]),
-        number("iqm", ".1f"),
+        brief(row["iqm"]),
         _interval(row),
-        number("steps", ",.0f"),
-        number("steps/s", ",.0f"),
+        whole("steps"),
+        whole("steps/s"),
         str(row["converged"]),
     ]
 
 
 def _interval(row: dict[str, Any]) -> str:
+    from proxima.report.numbers import NOTHING, brief
+
     if row["low"] is None:
-        return "–"
-    return f"{row['low']:.1f} … {row['high']:.1f} ({row['coverage']} %)"
+        return NOTHING
+    return f"{brief(row['low'])} … {brief(row['high'])} ({row['coverage']} %)"
 
 
 def report(

@@ -14,6 +14,7 @@ from proxima.core.types import Agent, PyTree, TrainState, View
 from proxima.domains.domain import Closing, Overview, Trained
 from proxima.domains.interface import Interface
 from proxima.report import plots
+from proxima.report.numbers import brief
 from proxima.report.statistics import interval_words
 from proxima.run.results import Aggregate, Episodes, Outcome, Summary, described
 from proxima.track.registry import Export, export_program, write_policy
@@ -224,13 +225,6 @@ def overview(scenario: Any) -> Overview:
     )
 
 
-def shown(value: float | None) -> str:
-    """A return with as many digits as its size asks for: 493.6, but 0.0312."""
-    if value is None:
-        return "–"
-    return f"{value:.1f}" if abs(value) >= 10 or value == 0 else f"{value:.3g}"
-
-
 def closing(summary: Summary, what: str = "Greedy return", beside: str = "") -> Closing:
     """The trials in a table, and the interval over them beside the random policy and fixed rules."""
     rows = [
@@ -257,13 +251,13 @@ def closing(summary: Summary, what: str = "Greedy return", beside: str = "") -> 
 def _spread(episodes: Episodes | None) -> str:
     if episodes is None:
         return "–"
-    return f"{shown(episodes.return_mean)} ± {shown(episodes.return_std)}"
+    return f"{brief(episodes.return_mean)} ± {brief(episodes.return_std)}"
 
 
 def _with_interval(aggregate: Aggregate) -> str:
     words = interval_words(aggregate.n)
-    interval = f"  ({words} {shown(aggregate.low)} … {shown(aggregate.high)})"
-    return shown(aggregate.iqm) + ("" if aggregate.low is None else interval)
+    interval = f"  ({words} {brief(aggregate.low)} … {brief(aggregate.high)})"
+    return brief(aggregate.iqm) + ("" if aggregate.low is None else interval)
 
 
 def _closing_lines(summary: Summary, what: str, beside: str) -> list[str]:
@@ -271,9 +265,9 @@ def _closing_lines(summary: Summary, what: str, beside: str) -> list[str]:
     if aggregate is None or aggregate.iqm is None:
         return ["No trial ended with a usable policy."]
     line = f"{what}, interquartile mean of {aggregate.n} trial(s): {_with_interval(aggregate)}"
-    line += f"; random policy {shown(summary.baselines['random'].iqm)}"
+    line += f"; random policy {brief(summary.baselines['random'].iqm)}"
     for name in summary.references:
-        line += f"; {name.replace('_', ' ')} {shown(summary.baselines[name].iqm)}"
+        line += f"; {name.replace('_', ' ')} {brief(summary.baselines[name].iqm)}"
     if summary.target_reward is not None:
         line += f"; target {summary.target_reward:g}"
     return [line + beside] + [

@@ -391,11 +391,11 @@ def test_appended_bars_leave_what_is_trained_as_it_was(place):
         run = RunFiles(
             Path(proxima.run_multiple_experiments(scenario, display=display).paths["run"])
         )
-        states.append([tensors_of(run.trial(0), link) for link in ("last", "best")])
+        states.append(tensors_of(run.trial(0)))
         stored = load_scenario(run).data
         kinds = ["log_return", "volatility", "rsi", "ma_ratio"]
         assert scenario.data.features is None and [f.kind for f in stored.features] == kinds
-    assert all(equal_bits(one, other) for one, other in zip(*states, strict=True))
+    assert equal_bits(*states)
     assert (
         sum("own.parquet: has no volume; the features are log_return" in s for s in sentences) == 2
     )

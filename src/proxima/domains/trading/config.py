@@ -6,8 +6,6 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Interval, MinLen
 
-MOST_BARS = 10**9  # that a setting can ask for
-
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureConfig:
@@ -15,9 +13,9 @@ class FeatureConfig:
 
     kind: str
     """A registered feature's name, for example log_return, or package.module:function of your own."""
-    window: Annotated[int, Interval(ge=1, le=MOST_BARS)] | None = None
+    window: Annotated[int, Ge(1)] | None = None
     """Bars it looks back over; null takes the feature's own default."""
-    lag: Annotated[int, Interval(ge=0, le=MOST_BARS)] = 0
+    lag: Annotated[int, Ge(0)] = 0
     """Bars by which it is delayed."""
     scale: Literal["standard", "none"] = "standard"
     """standard: shifted and scaled to mean 0 and deviation 1 of the train split."""
@@ -37,13 +35,13 @@ class SplitConfig:
     """Validate on the bars from there to before this time."""
     test_until: str | None = None
     """Test on the bars from there to before this time; null: to the last bar."""
-    folds: Annotated[int, Interval(ge=1, le=MOST_BARS)] = 1
+    folds: Annotated[int, Ge(1)] = 1
     """Walk-forward folds: each tests on the next stretch of time; 1 is a single split."""
     fold: Annotated[int, Ge(0)] = 0
     """Which fold this experiment is about, the earliest is 0."""
     mode: Literal["anchored", "sliding"] = "anchored"
     """anchored: every fold trains from the first row; sliding: on as many rows as the first fold."""
-    horizon: Annotated[int, Interval(ge=0, le=MOST_BARS)] = 1
+    horizon: Annotated[int, Ge(0)] = 1
     """Bars a decision looks ahead; with the longest window it is the gap between two parts."""
 
 
@@ -61,7 +59,7 @@ class DataConfig:
     """OHLCV parquet or CSV; null reads data/raw/synthetic/<scenario's name>.parquet."""
     pattern: str | None = None
     """The synthetic pattern that --generate-data writes; `proxima generate-data --list` names them."""
-    rows: Annotated[int, Interval(ge=2, le=MOST_BARS)] = 5_000
+    rows: Annotated[int, Ge(2)] = 5_000
     """Bars that --generate-data writes."""
     seed: Annotated[int, Interval(ge=0, lt=2**31)] = 0
     """Seed of the synthetic prices."""

@@ -12,15 +12,18 @@ from proxima.core.errors import ProximaError
 from proxima.core.faults import Fault
 from proxima.domains import judging, reinforcement
 from proxima.domains.domain import Added, Closing, Data, Domain, Facts, Patterns, Prepared
-from proxima.domains.judging import shown
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
 from proxima.domains.trading.page import page
 from proxima.domains.trading.patterns import describe_patterns
 from proxima.domains.trading.results import TradingSummary, TradingTrial
 from proxima.domains.trading.rollouts import REFERENCES
 from proxima.domains.trading.splits import split_faults
+from proxima.report.numbers import brief
 from proxima.run.results import Summary, TrialResult
 from proxima.scenario.tree import RULES, A, EnvironmentScenario, N
+
+TRAINING_ONLY = ("num_envs", "random_start", "max_steps_per_episode")  # settings of the account
+DIGITS = 12  # of a hash, in a sentence
 
 
 @with_config(RULES)
@@ -123,6 +126,16 @@ def check_prices(now: Mapping[str, Any], noted: Mapping[str, Any]) -> str | None
     return None
 
 
+def evaluated_on(settings: Mapping[str, Any], data: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The bars of the test split and the account: an evaluation goes over all of them, whatever the seed."""
+    env = {name: value for name, value in settings["env"].items() if name not in TRAINING_ONLY}
+    test = ((data or {}).get("splits") or {}).get("test")
+    if test is None:  # of a run that did not note it
+        test = settings["data"] | {"prices_sha256": (data or {}).get("prices_sha256")}
+    test = test | {"prices_sha256": (test["prices_sha256"] or "")[:DIGITS]}
+    return {"domain": settings["domain"], "env": env, "test": test}
+
+
 def generate(scenario: TradingScenario, root: Path) -> Path:
     """Write the synthetic prices that the scenario describes."""
     from proxima.domains.trading.data import write_synthetic
@@ -148,7 +161,7 @@ def closing(summary: Summary) -> Closing:
     for key, name in REFERENCES.items():
         if references[key] is None:
             continue
-        beside += f"; {name} {shown(references[key]['log_return'])}"
+        beside += f"; {name} {brief(references[key]['log_return'])}"
         score = scores.get(key)
         if score is not None and score.iqm is not None:
             beside += f" (score {score.iqm:.2f})"
@@ -166,6 +179,7 @@ DOMAIN = Domain(
     details=(TradingTrial, TradingSummary),
     backends=("trading",),
     networks={"mlp": "proxima.nets.actor_critic:NETWORK"},
+    evaluated_on=evaluated_on,
     data=Data("Prices", generate, Patterns(describe_patterns, write_pattern)),
     prepare_host=reinforcement.prepare_host,
 )

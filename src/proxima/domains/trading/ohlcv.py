@@ -16,6 +16,7 @@ from typing import NamedTuple
 import polars as pl
 
 from proxima.core.errors import ProximaError
+from proxima.core.paths import usable_path
 from proxima.domains.trading.csv_lines import cell_at, check_lines, read_header
 
 TIME_NAMES = ("time", "timestamp", "date", "datetime")
@@ -23,7 +24,6 @@ INDEX_NAMES = ("", "index", "unnamed: 0", "__index_level_0__")  # pandas' index 
 PRICES = ("open", "high", "low", "close")
 COLUMNS = ("time", *PRICES, "volume")
 MOST_NAMES = 12  # of columns, in a message
-MOST_LETTERS = 200  # of a path, in a message
 STAMP = pl.Datetime("us", "UTC")
 YEAR_FIRST = r"^\s*\d{4}\D"  # 01/02/2024 is one day here and another there
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -95,19 +95,17 @@ def read_bars(path: str | Path) -> Bars:
 
 
 def _check_is_file(path: Path) -> None:
-    text = str(path)
-    shown = text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}…"
+    usable_path(str(path))
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError) as failure:
-        raise ProximaError(f"{shown}: no such file") from failure
-    except (OSError, ValueError) as failure:  # a name that is too long; a NUL in it
-        reason = failure.strerror if isinstance(failure, OSError) else failure
-        raise ProximaError(f"{shown}: cannot be a file's path ({reason})") from failure
+        raise ProximaError(f"{path}: no such file") from failure
+    except OSError as failure:
+        raise ProximaError(f"{path}: cannot be read ({failure.strerror})") from failure
     if stat.S_ISDIR(mode):
-        raise ProximaError(f"{shown}: is a directory; name the .parquet or .csv file in it")
+        raise ProximaError(f"{path}: is a directory; name the .parquet or .csv file in it")
     if not stat.S_ISREG(mode):  # a pipe might never end
-        raise ProximaError(f"{shown}: is not a regular file")
+        raise ProximaError(f"{path}: is not a regular file")
 
 
 def _check_content(path: Path) -> None:
