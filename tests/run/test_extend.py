@@ -193,6 +193,7 @@ def test_trials_that_converged_stay_and_another_target_lets_them_go_on(workdir):
     assert [trial["stopped"] for trial in first["trials"]] == ["converged"] * 2
     told = message(extended, "cartpole", "training.max_steps=1280")
     assert "trial 0: it had converged" in told and "convergence.target_reward=VALUE" in told
+    assert "--max-steps" not in told
     _, summary = extended("cartpole", "convergence.target_reward=1000")
     for trial in summary["trials"]:
         assert trial["environment_steps"] == 640 and trial["stopped"] == "budget"

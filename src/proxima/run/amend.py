@@ -170,10 +170,15 @@ _STOPPED = {
 
 def _nothing_goes_on(files: RunFiles, books: Sequence[Book]) -> ProximaError:
     reasons = [f"trial {k}: {_STOPPED[book.stopped or '']}" for k, book in enumerate(books)]
+    remedies = {
+        "budget": f"say --max-steps with more than {max(book.steps for book in books):,}",
+        "converged": "name another target: --set convergence.target_reward=VALUE",
+    }
+    stopped = [book.stopped for book in books]
+    remedy = [words for reason, words in remedies.items() if reason in stopped]
     return ProximaError(
         f"{files.root}: is finished, and no trial would go on with these settings ({first_few(reasons)}); "
-        f"say --max-steps with more than {max(book.steps for book in books):,}, or (of those that have "
-        "converged) --set convergence.target_reward=VALUE, or start a new run"
+        f"{', or '.join([*remedy, 'start a new run'])}"
     )
 
 
