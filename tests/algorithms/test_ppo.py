@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -88,6 +89,19 @@ def test_continuous_actions(distribution):
     assert float(action[0, 0]) == pytest.approx(0.5, abs=0.2)
 
 
+def test_the_environment_gets_squashed_actions_and_the_learner_raw_ones():
+    agent, collector = make(CONTINUOUS, network=replace(NETWORK, distribution="tanh_normal"))
+    learner = start(agent, collector).learner
+    wide = eqx.tree_at(lambda learner: learner.net.log_std, learner, jnp.full(1, 3.0))
+    view = View(jnp.zeros((64, 1)))
+    action, aux = agent.explore(wide, view, agent.noise(wide, jax.random.key(0), (64,)))
+    assert jnp.abs(action).max() == 1.0 and jnp.abs(aux.raw_action).max() > 20.0
+    policy = wide.net.policy(view.obs)
+    np.testing.assert_array_equal(policy.to_action(aux.raw_action), action)
+    np.testing.assert_array_equal(policy.log_prob(aux.raw_action), aux.log_prob)
+    np.testing.assert_array_equal(agent.exploit(wide, view), policy.to_action(policy.mode()))
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -156,9 +170,11 @@ def test_a_full_batch_update_is_the_textbook_step():
     assert metrics["train/clip_fraction"] == 0.0
 
 
-def test_masked_rows_teach_nothing():
+@pytest.mark.parametrize("nonsense", [1e6, np.nan])
+def test_masked_rows_teach_nothing(nonsense):
     """The fake row after an ending may hold anything."""
-    agent, learner, rollout = one_rollout(config=replace(CONFIG, normalize_observations=True))
+    config = replace(CONFIG, normalize_observations=True, normalize_rewards=True)
+    agent, learner, rollout = one_rollout(config=config)
     fake = jnp.zeros_like(rollout.mask).at[3::4].set(True)
     rollout = rollout._replace(
         mask=~fake,
@@ -166,16 +182,40 @@ def test_masked_rows_teach_nothing():
         terminated=rollout.terminated & ~fake,
     )
     poisoned = rollout._replace(
-        obs=jnp.where(fake[..., None], 50.0, rollout.obs),
-        action=jnp.where(fake, 1 - rollout.action, rollout.action),
-        aux=Aux(jnp.where(fake, -3.0, rollout.aux.log_prob), None),
-        reward=jnp.where(fake, 1e6, rollout.reward),
+        obs=jnp.where(fake[..., None], nonsense, rollout.obs),
+        next_obs=jnp.where(fake[..., None], nonsense, rollout.next_obs),
+        aux=Aux(
+            jnp.where(fake, 1 - rollout.action, rollout.action),
+            jnp.where(fake, -nonsense, rollout.aux.log_prob),
+            None,
+        ),
+        reward=jnp.where(fake, nonsense, rollout.reward),
     )
-    key = jax.random.key(0)
-    clean, poisoned = (agent.update(learner, each, key)[0] for each in (rollout, poisoned))
+    clean, poisoned = (updated(agent, learner, each) for each in (rollout, poisoned))
     for one, other in zip(jax.tree.leaves(clean), jax.tree.leaves(poisoned), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-    assert clean.obs_moments.number == (~fake).sum()
+    assert clean[0].obs_moments.number == (~fake).sum()
+
+
+@jax.jit
+def updated(agent, learner, rollout):
+    return agent.update(learner, rollout, jax.random.key(0))
+
+
+def test_minibatches_of_masked_rows_alone_teach_nothing_and_count_for_nothing():
+    """All but two rows are masked: nearly every minibatch of two is empty."""
+    for normalize in ("minibatch", "batch"):
+        config = replace(CONFIG, minibatch_size=2, normalize_advantages=normalize)
+        agent, learner, rollout = one_rollout(config=config)
+        few = jnp.zeros_like(rollout.mask).at[3, :2].set(True)
+        after, metrics = updated(agent, learner, rollout._replace(mask=few))
+        assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((after, metrics)))
+        # two choices, and not thinned by the zeros of empty minibatches
+        assert metrics["train/entropy"] > 0.5
+    none, metrics = updated(agent, learner, rollout._replace(mask=jnp.zeros_like(few)))
+    for one, other in zip(jax.tree.leaves(none.net), jax.tree.leaves(learner.net), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert all(jnp.isfinite(value) for value in metrics.values())
 
 
 @pytest.mark.parametrize("env", [DELAYED, replace(TRUNCATED, length=3)], ids=["ends", "is cut"])

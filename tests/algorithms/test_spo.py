@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from probes import ACTION, BOTH, CONSTANT, DELAYED, FROM_OBS, TRUNCATED, continuous
+from probes import ACTION, BOTH, CONSTANT, CONTINUOUS, DELAYED, FROM_OBS, TRUNCATED, continuous
 from problems import problem_of
 from tiny import ROWS, SIZES, SMALL
 
@@ -461,6 +461,18 @@ def test_memory_is_constant_over_ten_thousand_searches():
 def test_dirichlet_noise_on_continuous_actions_is_refused():
     with pytest.raises(ProximaError, match="dirichlet_fraction"):
         make(continuous(BOTH), replace(CONFIG, dirichlet_fraction=0.1))
+
+
+def test_search_plays_squashed_actions_and_keeps_the_raw_ones():
+    spaces = CONTINUOUS.observation_space, CONTINUOUS.action_space
+    network = replace(NETWORK, distribution="tanh_normal")
+    agent = spo(CONFIG, problem_of(spaces, ENVS, network, env=CONTINUOUS))
+    collector = Collector(CONTINUOUS, ENVS, CONFIG.sequence_length)
+    rollout = collect(agent, collector, start(agent, collector))
+    raw = rollout.aux.root_action  # (T, B, particles, 1)
+    assert jnp.abs(raw).max() > 1.0 >= jnp.abs(rollout.action).max()
+    away = jnp.abs(jnp.tanh(raw) - rollout.action[:, :, None])
+    np.testing.assert_allclose(jnp.min(away, axis=2), 0.0, atol=1e-6)
 
 
 def test_environments_on_the_host_are_refused():

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import integrate, stats
+from scipy import stats
 
-from proxima.core.distributions import Normal, TanhNormal, categorical
+from proxima.core.distributions import MultiCategorical, Normal, TanhNormal, categorical
 
 
 def test_categorical_log_prob_and_entropy():
@@ -78,19 +78,100 @@ def test_normal_is_scipys():
     np.testing.assert_allclose(sample.std(0)[0], np.exp(log_std[0]), rtol=0.02)
 
 
-def test_tanh_normal_integrates_to_one_and_stays_inside():
-    low, high = jnp.asarray([-2.0]), jnp.asarray([3.0])
-    distribution = TanhNormal(jnp.asarray([0.4]), jnp.asarray([-0.5]), low, high)
+BOUNDS = jnp.asarray([-2.0]), jnp.asarray([3.0])
 
-    def density(action):
-        return float(jnp.exp(distribution.log_prob(jnp.asarray([action]))))
 
-    area, _ = integrate.quad(density, -2 + 1e-4, 3 - 1e-4, limit=100, epsabs=1e-3, epsrel=1e-3)
-    assert area == pytest.approx(1.0, abs=5e-3)
-    sample = jax.vmap(distribution.sample)(jax.random.normal(jax.random.key(0), (10_000, 1)))
-    assert (sample >= -2.0).all() and (sample <= 3.0).all()
-    assert jnp.isfinite(jax.vmap(distribution.log_prob)(sample)).all()
-    slope = jax.grad(lambda mean: TanhNormal(mean, jnp.zeros(1), low, high).log_prob(high))(
-        jnp.ones(1)
+def tanh_normal(mean, log_std):
+    return TanhNormal(jnp.reshape(mean, 1), jnp.reshape(log_std, 1), *BOUNDS)
+
+
+def squashed_density(action, mean, deviation):
+    """log p(action) of the tanh-normal on BOUNDS, by SciPy in float64."""
+    unit = 2.0 * (action + 2.0) / 5.0 - 1.0
+    volume = np.log1p(-(unit**2)) + np.log(2.5)
+    return stats.norm.logpdf(np.arctanh(unit), mean, deviation) - volume
+
+
+@pytest.mark.parametrize("mean, deviation", [(0.4, 0.6), (-1.0, 2.0), (3.0, 0.5)])
+def test_tanh_normal_is_the_squashed_density(mean, deviation):
+    distribution = tanh_normal(mean, np.log(deviation))
+    actions = np.linspace(-1.99, 2.99, 41)
+    raw = jnp.arctanh(2.0 * (actions + 2.0) / 5.0 - 1.0).astype(jnp.float32)[:, None]
+    found = jax.vmap(distribution.log_prob)(raw)
+    np.testing.assert_allclose(found, squashed_density(actions, mean, deviation), rtol=1e-4)
+    np.testing.assert_allclose(jax.vmap(distribution.to_action)(raw)[:, 0], actions, atol=1e-5)
+    assert distribution.to_action(distribution.mode()) == pytest.approx(
+        -2.0 + 2.5 * (np.tanh(mean) + 1.0), rel=1e-5
     )
-    assert jnp.isfinite(slope).all()
+
+
+@pytest.mark.parametrize("raw", [-40.0, -12.0, -9.0, 0.0, 8.0, 15.0, 80.0])
+def test_tanh_normal_is_exact_where_the_action_is_rounded_to_its_bound(raw):
+    mean, log_std = 7.0, 0.5
+
+    def slow(mean, log_std):
+        z = (raw - mean) * np.exp(-log_std)
+        cosh = np.logaddexp(raw, -raw) - np.log(2.0)
+        return -0.5 * z * z - log_std - 0.5 * np.log(2 * np.pi) - np.log(2.5) + 2.0 * cosh
+
+    def found(mean, log_std):
+        return tanh_normal(mean, log_std).log_prob(jnp.asarray([raw]))
+
+    assert found(mean, log_std) == pytest.approx(slow(mean, log_std), rel=2e-6)
+    slopes = jax.grad(found, (0, 1))(mean, log_std)
+    step = 1e-4
+    by_mean = (slow(mean + step, log_std) - slow(mean - step, log_std)) / (2 * step)
+    by_log_std = (slow(mean, log_std + step) - slow(mean, log_std - step)) / (2 * step)
+    np.testing.assert_allclose(slopes, [by_mean, by_log_std], rtol=1e-4)
+    assert np.isfinite(tanh_normal(mean, log_std).to_action(jnp.asarray([raw]))).all()
+
+
+@pytest.mark.parametrize("mean", [0.0, 9.0])
+def test_the_gradient_of_tanh_normals_log_probability_is_0_on_average(mean):
+    noise = jax.random.normal(jax.random.key(0), (100_000, 1))
+    raw = jax.vmap(tanh_normal(mean, 0.0).sample)(noise)
+
+    def mean_log_prob(mean, log_std):
+        return jnp.mean(jax.vmap(tanh_normal(mean, log_std).log_prob)(raw))
+
+    np.testing.assert_allclose(jax.grad(mean_log_prob, (0, 1))(mean, 0.0), 0.0, atol=0.015)
+
+
+@pytest.mark.parametrize("deviation", [0.02, 0.5, 1.0, 2.0, 8.0])
+@pytest.mark.parametrize("mean", [0.0, 0.7, -3.0, 9.0])
+def test_tanh_normals_entropy_and_its_slopes_are_those_of_quadrature(mean, deviation):
+    z = np.linspace(-12.0, 12.0, 20_001)
+    weight = np.exp(-0.5 * z * z) / np.exp(-0.5 * z * z).sum()
+    raw = mean + deviation * z
+    log_cosh = np.logaddexp(raw, -raw) - np.log(2.0)
+    normal = 0.5 * np.log(2 * np.pi * np.e) + np.log(deviation)
+    entropy = normal + np.log(2.5) - 2.0 * weight @ log_cosh
+    by_mean = -2.0 * weight @ np.tanh(raw)
+    by_log_std = 1.0 - 2.0 * deviation**2 * weight @ (1.0 - np.tanh(raw) ** 2)
+
+    def found(mean, log_std):
+        return tanh_normal(mean, log_std).entropy()
+
+    at = mean, np.log(deviation)
+    assert found(*at) == pytest.approx(entropy, rel=1e-6, abs=1e-5)
+    np.testing.assert_allclose(jax.grad(found, (0, 1))(*at), [by_mean, by_log_std], atol=1e-5)
+
+
+def test_tanh_normals_actions_stay_within_bounds_that_rounding_would_leave():
+    low, high = np.random.default_rng(0).normal(size=(2, 1_000)).astype(np.float32)
+    low, high = np.minimum(low, high), np.maximum(low, high)
+    distribution = TanhNormal(
+        jnp.zeros(1_000), jnp.zeros(1_000), jnp.asarray(low), jnp.asarray(high)
+    )
+    for raw in (-50.0, 50.0):
+        action = distribution.to_action(jnp.full(1_000, raw))
+        assert (action >= low).all() and (action <= high).all()
+
+
+def test_only_the_squashed_normal_changes_a_sample_on_its_way_to_the_environment():
+    for distribution, raw in (
+        (categorical(jnp.zeros(3)), jnp.asarray(2)),
+        (MultiCategorical(*categorical(jnp.zeros((2, 3)))), jnp.asarray([2, 0])),
+        (Normal(jnp.zeros(1), jnp.zeros(1)), jnp.asarray([9.0])),
+    ):
+        np.testing.assert_array_equal(distribution.to_action(raw), raw)

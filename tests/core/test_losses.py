@@ -56,3 +56,9 @@ def test_explained_variance():
     assert explained_variance(target, target, mask) == pytest.approx(1.0)
     assert explained_variance(jnp.full(4, 2.0), target, mask) == pytest.approx(0.0)
     assert explained_variance(-target, target, mask) < 0
+
+
+def test_explained_variance_counts_real_rows_alone():
+    mask, target = jnp.asarray([True, True, False]), jnp.asarray([1.0, 3.0, jnp.nan])
+    assert explained_variance(jnp.asarray([1.0, 3.0, jnp.inf]), target, mask) == 1.0
+    assert explained_variance(target, target, jnp.zeros(3, bool)) == 0.0

@@ -1,7 +1,9 @@
 """The running normaliser equals NumPy over everything it saw."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from proxima.core.normalize import CLIP, add_samples, first_moments, normalize
 
@@ -48,3 +50,39 @@ def test_structured_samples():
     moments = add_samples(first_moments(sample), batch, jnp.ones(4, bool))
     np.testing.assert_allclose(moments.mean["a"], [3.0, 4.0])
     np.testing.assert_allclose(moments.variance["b"], 1.25)
+
+
+@pytest.mark.parametrize("offset, deviation", [(1e5, 1.0), (-3e6, 1.0), (2e4, 1e-2), (0.0, 1.0)])
+def test_far_from_0_the_moments_are_still_those_of_float64(offset, deviation):
+    random = np.random.default_rng(0)
+    batches = [
+        (offset + deviation * random.normal(random.normal(), 1.0, (16, 8, 2))).astype(np.float32)
+        for _ in range(40)
+    ]
+    moments = first_moments(jnp.zeros(2))
+    update = jax.jit(add_samples)
+    for batch in batches:
+        moments = update(moments, jnp.asarray(batch), jnp.ones((16, 8), bool))
+    everything = np.concatenate(batches).reshape(-1, 2).astype(np.float64)
+    mean = np.asarray(moments.mean, np.float64) + np.asarray(moments.rest, np.float64)
+    spread = everything.std(0)
+    np.testing.assert_allclose((mean - everything.mean(0)) / spread, 0.0, atol=1e-5)
+    np.testing.assert_allclose(moments.variance, spread**2, rtol=1e-4)
+    found = normalize(moments, jnp.asarray(batches[-1]))
+    expected = (batches[-1].astype(np.float64) - everything.mean(0)) / spread
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_a_constant_far_from_0_is_normalised_to_0():
+    moments, samples = first_moments(jnp.zeros(1)), jnp.full((1_000, 1), 1e9 / 3)
+    for _ in range(3):
+        moments = add_samples(moments, samples, jnp.ones(1_000, bool))
+    assert moments.variance >= 0
+    np.testing.assert_allclose(normalize(moments, samples), 0.0, atol=1e-3)
+
+
+def test_what_is_masked_out_may_be_no_number():
+    samples = jnp.asarray([[1.0], [jnp.nan], [3.0], [jnp.inf]])
+    mask = jnp.asarray([True, False, True, False])
+    moments = add_samples(first_moments(jnp.zeros(1)), samples, mask)
+    assert moments.number == 2 and moments.mean == 2.0 and moments.variance == 1.0

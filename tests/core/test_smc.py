@@ -177,7 +177,7 @@ def noise(depth, envs, particles, seed=0):
 def roots(tree, envs, particles):
     action = jnp.broadcast_to(jnp.arange(particles) % tree.actions, (envs, particles))
     value = jnp.broadcast_to(jnp.asarray(tree.value)[0], (envs,))
-    return smc.first_particles(jnp.zeros(envs, jnp.int32), action, value)
+    return smc.first_particles(jnp.zeros(envs, jnp.int32), action, action, value)
 
 
 run = jax.jit(

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from proxima.core.trees import pack_flags, pack_rows, select
+from proxima.core.trees import blank, pack_flags, pack_rows, select
 
 
 def test_packing_round_trip_keeps_shapes_types_and_values():
@@ -47,3 +47,16 @@ def test_flags_come_back_and_take_a_24th_of_the_room():
     for name, leaf in tree.items():
         assert back[name].dtype == leaf.dtype
         np.testing.assert_array_equal(back[name], leaf[jnp.asarray([2, 0])])
+
+
+def test_blank_leaves_flags_and_integers_and_no_float_where_nothing_is_real():
+    mask = jnp.asarray([True, False])
+    tree = {
+        "flag": jnp.asarray([[True, True], [True, False]]),
+        "number": jnp.asarray([[1.0, 2.0], [jnp.nan, 3.0]]),
+        "count": jnp.asarray([4, 5]),
+    }
+    found = blank(mask, tree)
+    np.testing.assert_array_equal(found["flag"], tree["flag"])
+    np.testing.assert_array_equal(found["count"], tree["count"])
+    np.testing.assert_array_equal(found["number"], [[1.0, 2.0], [0.0, 0.0]])

@@ -64,9 +64,37 @@ def test_interval_covers_the_truth_about_as_often_as_it_says():
     assert 0.88 <= hits / 200 <= 0.99
 
 
-def test_interval_is_deterministic():
+@pytest.mark.parametrize("count", [5, 6, 10])
+def test_the_interval_of_few_trials_contains_the_truth_19_times_in_20(count):
+    generator = np.random.default_rng(0)
+    low, high = statistics.bootstrap_band(generator.normal(10.0, 2.0, size=(count, 1_000)), 1_000)
+    assert (
+        0.93 <= np.mean((low <= 10.0) & (high >= 10.0)) <= 0.985
+    )  # plain percentiles of five: 0.90
+
+
+@pytest.mark.parametrize(("count", "percent"), [(2, 50), (3, 75), (4, 88), (5, 95), (50, 95)])
+def test_an_interval_is_called_what_it_is(count, percent):
+    generator = np.random.default_rng(1)
+    low, high = statistics.bootstrap_band(generator.normal(size=(count, 1_000)), 500)
+    assert np.mean((low <= 0) & (high >= 0)) == pytest.approx(percent / 100, abs=0.035)
+    assert statistics.interval_words(count) == f"{percent} % interval"
+
+
+def test_up_to_five_trials_the_interval_is_their_range():
+    for count in range(2, 6):
+        values = np.random.default_rng(count).normal(size=count)
+        assert statistics.bootstrap_interval(values) == (values.min(), values.max())
+
+
+def test_the_same_results_give_the_same_interval_in_any_order():
     values = np.random.default_rng(3).normal(size=12)
-    assert statistics.bootstrap_interval(values) == statistics.bootstrap_interval(values)
+    expected = statistics.bootstrap_interval(values)
+    assert statistics.bootstrap_interval(values) == expected
+    assert statistics.bootstrap_interval(values[::-1]) == expected
+    ours, theirs = values[:6, None], values[6:, None]
+    forwards = statistics.paired_comparison(ours, theirs)
+    assert statistics.paired_comparison(ours[::-1], theirs[::-1]) == forwards
 
 
 def test_interval_needs_two_trials():
@@ -120,7 +148,7 @@ def test_paired_comparison_of_trials():
     first = [[2.0, 5.0], [3.0, 3.0], [4.0, 4.0]]
     second = [[1.0, 5.0], [1.0, 4.0], [NAN, 0.0], [9.0, 9.0]]
     result = statistics.paired_comparison(first, second)
-    assert (result["pairs"], result["failed"], result["unit"]) == (2, 1, "trial")
+    assert (result["pairs"], result["failed"], result["unit"], result["n"]) == (2, 1, "trial", 2)
     assert result["difference"] == pytest.approx((1 + 0 + 2 - 1) / 4)
     assert result["probability"] == pytest.approx((1 + 0.5 + 1 + 0) / 4)
     assert result["difference_low"] <= result["difference"] <= result["difference_high"]
@@ -178,10 +206,18 @@ def test_comparison_rows_and_improvement():
     assert json.dumps(rows, allow_nan=False)
     assert rows[0]["iqm"] == pytest.approx(125.0)
     assert (rows[0]["trials"], rows[0]["converged"], rows[0]["steps/s"]) == (3, "2/3", 512_346)
-    assert (rows[1]["low"], rows[1]["high"]) == (None, None)
+    assert (rows[1]["low"], rows[1]["high"], rows[1]["coverage"]) == (None, None, None)
+    assert rows[0]["coverage"] == 75
     assert trials.improvement(run, lone)["probability"] == 0.5
     broken = comparison.RunCurves("broken", [], [results[0] | {"evaluation": None}])
-    assert trials.improvement(run, broken)["failed"] == 1
+    without_pair = trials.improvement(run, broken)
+    assert without_pair["failed"] == 1
+    assert "no trial of one can be paired" in trials.difference_words(without_pair)
+    words = trials.difference_words(trials.improvement(run, run))
+    assert "+0.0 [+0.0, +0.0] per episode (75 % interval over 3 pairs of trials)" in words
+    assert "50 % interval over 2 pairs of episodes" in trials.difference_words(
+        trials.improvement(run, lone)
+    )
     longer = comparison.RunCurves("longer", [], [trial_result(0, [1.0, 2.0, 3.0])])
     with pytest.raises(ProximaError, match=r"different numbers of episodes \(2, 3\).*final_epis"):
         trials.improvement(run, longer)

@@ -216,7 +216,7 @@ def test_a_scenario_that_was_edited_is_refused_and_said_how_to_mean_it(short, ca
 
     scenario.write_text(text)
     said = run_main(["resume", "cartpole", "--set", "algorithm.gamma=0.9"], capsys, monkeypatch)
-    assert said.code == 0 and "other settings than before: algorithm.gamma" in said.out
+    assert said.code == 0 and "from step 512 on: algorithm.gamma 0.99 → 0.9." in said.out
     assert "gamma: 0.9\n" in scenario.read_text()
 
 

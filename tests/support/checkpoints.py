@@ -1,6 +1,7 @@
 """Small checkpoints to save, and states to compare."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import jax
@@ -29,7 +30,14 @@ def assert_identical(one, other) -> None:
 
 def save(directory: Path, step: int, state=None, keep=2, best=False, **more) -> Path:
     state = small_state(step) if state is None else state
-    return checkpoint.save(directory, step, state, MANIFEST, keep, best, **more)
+    loop = MANIFEST["loop"] | {"chunks": step}
+    return checkpoint.save(directory, step, state, MANIFEST | {"loop": loop}, keep, best, **more)
+
+
+def common_step(directories: Iterable[Path]) -> int | None:
+    """The newest step at which all of these can go on, where none has stopped."""
+    paths = checkpoint.common_moment(directories, lambda path, manifest: False)
+    return None if paths is None else max(map(checkpoint.step_of, paths))
 
 
 def edit_manifest(saved: Path, **changes) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from checkpoints import edit_manifest, save, small_state
+from checkpoints import common_step, edit_manifest, save, small_state
 
 from proxima.core.errors import ProximaError
 from proxima.core.types import TrainState
@@ -65,7 +65,7 @@ def test_a_checkpoint_of_another_version_is_refused(tmp_path):
     (saved / "manifest.json").write_text('{"format": 99, "versions": {"proxima": "7.2.0"}}')
     told = "is a checkpoint of format 99, and this version reads 1; install proxima 7.2.0 to go on"
     assert told in refused(saved)
-    assert checkpoint.common_step([tmp_path]) == 4  # there, and for `load` to refuse
+    assert common_step([tmp_path]) == 4  # there, and for `load` to refuse
     (saved / "manifest.json").write_text('{"format": 99}')
     assert "install the version that made it" in refused(saved)
 

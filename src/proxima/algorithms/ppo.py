@@ -31,11 +31,11 @@ from proxima.core.faults import Fault
 from proxima.core.hyper import make_hyper, without_numbers
 from proxima.core.network import PolicyAndValue
 from proxima.core.normalize import Moments, add_samples, first_moments, normalize
-from proxima.core.parallel import mean_over, standardize, sum_over
+from proxima.core.parallel import masked_mean, mean_over, shares, standardize, sum_over
 from proxima.core.returns import discounted_sums, gae
 from proxima.core.shuffle import permutations
 from proxima.core.spaces import Box, flat_size, zeros
-from proxima.core.trees import merge_leading, pack_rows
+from proxima.core.trees import blank, merge_leading, pack_rows
 from proxima.core.types import PerEnv, PyTree, Transition, View
 from proxima.nets.network import check_network
 
@@ -51,6 +51,7 @@ METRICS = (
     "train/stopped_on_kl",  # only with target_kl
 )
 KL = METRICS.index("train/approx_kl")
+NEVER_REACHED = 1e4  # above any log-probability: a masked row's ratio is 0 and cannot overflow
 ADAM = optax.scale_by_adam(eps=1e-5)  # openai/baselines ppo2; Optax's own default is 1e-8
 
 
@@ -132,6 +133,7 @@ class Policy(NamedTuple):
 class Aux(NamedTuple):
     """What acting computes and the update needs again."""
 
+    raw_action: Array  # of which the environment got `to_action`
     log_prob: Array
     value: Array | None  # None if it is cheaper to compute for the whole rollout at once
 
@@ -140,12 +142,12 @@ class Batch(NamedTuple):
     """What a gradient step needs of each sample."""
 
     obs: PyTree
-    action: Array
+    raw_action: Array
     old_log_prob: Array
     old_value: Array
     advantage: Array
     target: Array
-    weight: Array  # 0 on masked rows; within a minibatch the weights add up to 1
+    weight: Array  # 0 on masked rows; within a minibatch the weights add up to 1, if it has others
 
 
 class PPO(eqx.Module):
@@ -185,12 +187,13 @@ class PPO(eqx.Module):
             distribution, value = learner.net(obs)
         else:
             distribution = learner.net.policy(obs)
-        action = distribution.sample(noise)
-        return action, Aux(distribution.log_prob(action), value)
+        raw = distribution.sample(noise)
+        return distribution.to_action(raw), Aux(raw, distribution.log_prob(raw), value)
 
     def exploit(self, learner: Learner | Policy, view: View) -> Array:
         """The most probable actions."""
-        return learner.net.policy(normalize(learner.obs_moments, view.obs)).mode()
+        distribution = learner.net.policy(normalize(learner.obs_moments, view.obs))
+        return distribution.to_action(distribution.mode())
 
     def policy(self, learner: Learner) -> Policy:
         """The learner's policy, which `exploit` takes in its place."""
@@ -204,6 +207,7 @@ class PPO(eqx.Module):
     ) -> tuple[Learner, dict[str, Array]]:
         """The learner after all epochs over the rollout, and the mean metrics of its gradient steps."""
         axis = self.problem.axis
+        rollout = blank(rollout.mask, rollout)
         reward, learner = self._scaled_reward(learner, rollout)
         batch = make_batch(learner, rollout, reward)
         variance_explained = losses.explained_variance(batch.old_value, batch.target, rollout.mask)
@@ -258,15 +262,15 @@ class PPO(eqx.Module):
             batch: Batch = unpack(shuffled)
             if config.normalize_advantages == "minibatch":
                 batch = batch._replace(advantage=standardize(batch.advantage, batch.weight, axis))
-            # Of a minibatch, over all devices.
-            total = sum_over(axis, jnp.sum(batch.weight, axis=-1))
-            batch = batch._replace(weight=batch.weight / total[:, None])
-            return jax.lax.scan(step, carry, pack_rows(batch, 2)[0])
+            batch = batch._replace(weight=shares(batch.weight, axis))
+            carry, means = jax.lax.scan(step, carry, pack_rows(batch, 2)[0])
+            any_rows = sum_over(axis, jnp.sum(batch.weight, axis=-1)) > 0.0
+            return carry, (means, any_rows)
 
         carry = ((flat, learner.optimizer), jnp.asarray(False))
         orders = permutations(key, config.epochs_per_update, len(rows))
-        ((flat, optimizer), _), means = jax.lax.scan(epoch, carry, orders)
-        metrics = dict(zip(METRICS, jnp.mean(means, axis=(0, 1)), strict=False))
+        ((flat, optimizer), _), (means, any_rows) = jax.lax.scan(epoch, carry, orders)
+        metrics = dict(zip(METRICS, masked_mean(means, any_rows), strict=False))
         metrics["train/learning_rate"] = rate
         updates = learner.updates + 1
         return learner._replace(net=unravel(flat), optimizer=optimizer, updates=updates), metrics
@@ -274,7 +278,7 @@ class PPO(eqx.Module):
     def _loss(self, net: PolicyAndValue, hyper: Hyper, batch: Batch) -> tuple[Array, Array]:
         """The loss, and a vector of the loss and its parts in the order of METRICS."""
         distribution, value = net(batch.obs)
-        log_prob = distribution.log_prob(batch.action)
+        log_prob = distribution.log_prob(batch.raw_action)
         errors = losses.value_error(value, batch.target)
         if self.config.value_clip_epsilon is not None:
             errors = losses.clipped_value_error(
@@ -318,8 +322,8 @@ def make_batch(learner: Learner, rollout: Transition, reward: Array) -> Batch:
     advantage = gae(reward, value, next_value, *endings, hyper.gamma, hyper.gae_lambda)
     return Batch(
         obs=obs,
-        action=rollout.action,
-        old_log_prob=rollout.aux.log_prob,
+        raw_action=rollout.aux.raw_action,
+        old_log_prob=jnp.where(rollout.mask, rollout.aux.log_prob, NEVER_REACHED),
         old_value=value,
         advantage=advantage,
         target=advantage + value,
@@ -387,4 +391,7 @@ ALGORITHM = Algorithm(
         Panel("train/grad_norm", "gradient norm"),
     ),
     shared_samples=lambda config: config.minibatch_size,
+    over_budget=lambda config: (
+        () if config.final_learning_rate in (None, config.learning_rate) else ("learning_rate",)
+    ),
 )

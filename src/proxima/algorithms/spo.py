@@ -40,10 +40,11 @@ from proxima.core.hyper import make_hyper, without_numbers
 from proxima.core.losses import value_error
 from proxima.core.network import NetworkSpec, PolicyAndValue
 from proxima.core.normalize import Moments, add_samples, first_moments, normalize
+from proxima.core.parallel import masked_mean, shares
 from proxima.core.replay import Replay, add, empty, pack_sequences, sample
 from proxima.core.returns import gae
 from proxima.core.spaces import Box, zeros
-from proxima.core.trees import fingerprint
+from proxima.core.trees import blank, fingerprint
 from proxima.core.types import PyTree, Transition, View
 from proxima.nets.network import check_network
 
@@ -176,7 +177,7 @@ class Learner(NamedTuple):
 class Aux(NamedTuple):
     """The result of a search, (..., N, ...), to learn from, and its metrics (..., SEARCH_METRICS)."""
 
-    root_action: PyTree
+    root_action: PyTree  # raw, of which the environment gets `to_action`
     weight: Array
     advantage: Array
     metrics: Array
@@ -256,12 +257,12 @@ class SPO(eqx.Module):
         policy = self.policy(learner)
         if noise.search is None:
             prior = policy.net.policy(normalize(policy.obs_moments, view.obs))
-            return self.search.draw(prior, noise.root[:, 0]), None
-        result = self.search(policy, view, noise, noise.search)
+            return prior.to_action(self.search.draw(prior, noise.root[:, 0])), None
+        result, action = self.search(policy, view, noise, noise.search)
         chosen = smc.pick(result.weight, noise.choice)
         metrics = jnp.stack([result.metrics[name] for name in SEARCH_METRICS], axis=-1)
         aux = Aux(result.root_action, result.weight, result.advantage, metrics)
-        return smc.take_one(result.root_action, chosen), aux
+        return smc.take_one(action, chosen), aux
 
     def exploit(self, learner: Learner | Policy, view: View) -> PyTree:
         """The root action of most weight; without environment states to search in, the policy's mode.
@@ -272,12 +273,13 @@ class SPO(eqx.Module):
         """
         policy = self.policy(learner)
         if view.env_state is None or not self.search_in_evaluation:
-            return policy.net.policy(normalize(policy.obs_moments, view.obs)).mode()
+            prior = policy.net.policy(normalize(policy.obs_moments, view.obs))
+            return prior.to_action(prior.mode())
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0), fingerprint(view.obs))
         noise = jax.vmap(lambda key: self.noise(None, key, ()))(keys)
         assert noise.search is not None
-        result = self.search(policy, view, noise._replace(log_gamma=None), noise.search)
-        return smc.take_one(result.root_action, smc.heaviest(result.root_action, result.weight))
+        result, action = self.search(policy, view, noise._replace(log_gamma=None), noise.search)
+        return smc.take_one(action, smc.heaviest(action, result.weight))
 
     def policy(self, learner: Learner | Policy) -> Policy:
         """The learner's policy, which `explore` and `exploit` take in its place."""
@@ -300,6 +302,7 @@ class SPO(eqx.Module):
     ) -> tuple[Learner, dict[str, Array]]:
         """The learner with the rollout in its buffer, after its gradient steps; and their mean metrics."""
         config, hyper = self.config, learner.hyper
+        rollout = blank(rollout.mask, rollout)
         rows, unpack = pack_sequences(stored_steps(rollout))
         replay = add(learner.replay, rows, jnp.any(rollout.mask, axis=0))
         flat, unravel = ravel_pytree(learner.net)
@@ -316,7 +319,7 @@ class SPO(eqx.Module):
         inputs = (replay, hyper, learner.obs_moments)
         ready = replay.size >= config.batch_size
         nets, metrics = steps_when(ready, step, nets, keys, inputs, METRICS)
-        search_means = jnp.mean(rollout.aux.metrics, axis=(0, 1))
+        search_means = masked_mean(rollout.aux.metrics, rollout.mask)
         metrics |= {f"search/{name}": search_means[i] for i, name in enumerate(SEARCH_METRICS)}
         metrics |= {
             "search/temperature": self.policy(learner).rules.temperature,  # before these steps
@@ -423,7 +426,7 @@ def make_batch(
     reward = hyper.reward_scale * steps.reward
     endings = (steps.terminated, steps.truncated)
     advantage = gae(reward, value, next_value, *endings, hyper.gamma, hyper.gae_lambda)
-    mask = steps.mask.astype(jnp.float32)
+    share = shares(steps.mask.astype(jnp.float32).ravel())
     return Batch(
         obs=obs,
         root_action=steps.root_action,
@@ -431,7 +434,7 @@ def make_batch(
         advantage=steps.advantage,
         old=old,
         target=advantage + value,
-        share=mask / jnp.maximum(jnp.sum(mask), 1.0),
+        share=share.reshape(steps.mask.shape),
     )
 
 

@@ -45,8 +45,11 @@ class Search(eqx.Module):
 
     def __call__(
         self, policy: Policy, view: View, noise: Noise, depths: smc.Noise
-    ) -> smc.SearchResult:
-        """A search from every environment's state; a depth is one pass of actor and critic."""
+    ) -> tuple[smc.SearchResult, PyTree]:
+        """A search from every environment's state; a depth is one pass of actor and critic.
+
+        The root actions of the result are raw; beside it they are as the environment takes them.
+        """
         prior, value = policy.net(normalize(policy.obs_moments, view.obs))
         prior = jax.tree.map(lambda leaf: leaf[:, None], prior)  # one for all particles
         mixed = None
@@ -61,16 +64,17 @@ class Search(eqx.Module):
 
         def predict(obs: PyTree, noise: Array) -> tuple[PyTree, Array]:
             distribution, value = policy.net(normalize(policy.obs_moments, obs))
-            return self.draw(distribution, noise), value
+            return distribution.to_action(self.draw(distribution, noise)), value
 
-        root = smc.first_particles(view.env_state, root_action, value)
+        root = smc.first_particles(view.env_state, root_action, prior.to_action(root_action), value)
         by_depth = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), depths)
-        return smc.search(smc.Model(step, predict), root, by_depth, policy.rules, self.by_ess)
+        result = smc.search(smc.Model(step, predict), root, by_depth, policy.rules, self.by_ess)
+        return result, prior.to_action(result.root_action)
 
     def draw(
         self, distribution: Distribution, noise: Array, probability: Array | None = None
     ) -> PyTree:
-        """Actions by the noise; for a discrete one, one uniform number picks among all valid actions."""
+        """Raw actions by the noise; for a discrete one, one uniform number picks among all valid actions."""
         if isinstance(self.env.action_space, Box):
             return distribution.sample(noise)
         if probability is None:

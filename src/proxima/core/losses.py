@@ -3,6 +3,8 @@
 import jax.numpy as jnp
 from jax import Array
 
+from proxima.core.parallel import masked_mean
+
 
 def clip_surrogate(log_prob: Array, old_log_prob: Array, advantage: Array, clip: Array) -> Array:
     """PPO's clipped objective as a loss: −min(ρA, clip(ρ, 1−ε, 1+ε)A) (arXiv 1707.06347, eq. 7)."""
@@ -44,6 +46,13 @@ def sampled_kl(log_prob: Array, reference_log_prob: Array) -> Array:
 
 
 def explained_variance(value: Array, target: Array, mask: Array) -> Array:
-    """1 − Var(target − V) / Var(target): 1 for a perfect critic, 0 for one that predicts the mean."""
-    unexplained = jnp.var(target - value, where=mask)
-    return 1.0 - unexplained / jnp.maximum(jnp.var(target, where=mask), 1e-12)
+    """1 − Var(target − V) / Var(target): 1 for a perfect critic, 0 for one that predicts the mean.
+
+    Of nothing it is 0.
+    """
+
+    def variance(values: Array) -> Array:
+        return masked_mean(jnp.square(values - masked_mean(values, mask)), mask)
+
+    explained = 1.0 - variance(target - value) / jnp.maximum(variance(target), 1e-12)
+    return jnp.where(jnp.any(mask), explained, 0.0)

@@ -6,24 +6,26 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from proxima.core.parallel import sum_over
+from proxima.core.parallel import masked_mean, sum_over
 from proxima.core.types import PyTree
 
 CLIP = 10.0  # deviations; a normalised observation is clipped to ±CLIP
 
 
 class Moments(NamedTuple):
-    """Number, mean and mean squared deviation of the samples so far; the last two shaped like one."""
+    """Number, mean and mean squared deviation of the samples so far; all but the first shaped like one."""
 
     number: Array
     mean: PyTree
     variance: PyTree
+    rest: PyTree  # what rounding has taken from the mean: of 100,000 ± 1 it is a hundredth of a deviation
 
 
 def first_moments(sample: PyTree) -> Moments:
     """Moments of nothing yet: mean 0 and variance 1, so that normalising changes nothing."""
     zeros = jax.tree.map(lambda leaf: jnp.zeros(jnp.shape(leaf), jnp.float32), sample)
-    return Moments(jnp.zeros(()), zeros, jax.tree.map(jnp.ones_like, zeros))
+    ones, rest = jax.tree.map(jnp.ones_like, zeros), jax.tree.map(jnp.copy, zeros)
+    return Moments(jnp.zeros(()), zeros, ones, rest)
 
 
 Kept = TypeVar("Kept", Moments, Moments | None)
@@ -39,25 +41,33 @@ def add_samples(moments: Kept, samples: PyTree, mask: Array, axis: str | None = 
     added = sum_over(axis, jnp.sum(mask, dtype=jnp.float32))
     total = moments.number + added
     share = added / jnp.maximum(total, 1.0)
-    axes = tuple(range(mask.ndim))
-    count = jnp.maximum(added, 1.0)
 
-    def merge(mean: Array, variance: Array, leaf: Array) -> tuple[Array, Array]:
-        weight = jnp.expand_dims(mask, tuple(range(mask.ndim, leaf.ndim))).astype(jnp.float32)
+    def merge(mean: Array, variance: Array, rest: Array, leaf: Array) -> tuple[Array, Array, Array]:
         leaf = leaf.astype(jnp.float32)
-        new_mean = sum_over(axis, jnp.sum(leaf * weight, axes)) / count
-        deviation = leaf - jnp.broadcast_to(new_mean, leaf.shape)
-        squares = jnp.sum(jnp.square(deviation) * weight, axes)
-        new_variance = sum_over(axis, squares) / count
-        delta = new_mean - mean
-        merged = (1 - share) * variance + share * new_variance + share * (1 - share) * delta**2
-        return mean + share * delta, jnp.where(total > 0, merged, variance)
+        # A sum of numbers far from 0 is rounded coarsely. So `centre` is only about their mean, and
+        # `offset`, the mean of the small numbers that then remain, says by how much it is not.
+        centre = masked_mean(leaf, mask, axis)
+        deviation = leaf - jnp.broadcast_to(centre, leaf.shape)
+        offset = masked_mean(deviation, mask, axis)
+        deviation -= jnp.broadcast_to(offset, leaf.shape)
+        new_variance = masked_mean(jnp.square(deviation), mask, axis)
+        far, near = centre - mean, offset - rest
+        between = share * (1 - share) * (far + near) ** 2
+        merged = (1 - share) * variance + share * new_variance + between
+        mean, lost = exact_sum(mean, share * far)
+        mean, rest = exact_sum(mean, rest + share * near + lost)
+        return mean, merged, rest
 
-    merged = jax.tree.map(merge, moments.mean, moments.variance, samples)
-    mean, variance = jax.tree.transpose(
-        jax.tree.structure(moments.mean), jax.tree.structure((0, 0)), merged
-    )
-    return Moments(total, mean, variance)
+    merged = jax.tree.map(merge, *moments[1:], samples)
+    structures = jax.tree.structure(moments.mean), jax.tree.structure((0, 0, 0))
+    return Moments(total, *jax.tree.transpose(*structures, merged))
+
+
+def exact_sum(one: Array, other: Array) -> tuple[Array, Array]:
+    """The sum as it is rounded, and what rounding took from it (Knuth's TwoSum)."""
+    total = one + other
+    part = total - one
+    return total, (one - (total - part)) + (other - part)
 
 
 def normalize(moments: Moments | None, sample: PyTree) -> PyTree:
@@ -68,10 +78,11 @@ def normalize(moments: Moments | None, sample: PyTree) -> PyTree:
     if moments is None:
         return sample
 
-    def shift_and_scale(mean: Array, variance: Array, leaf: Array) -> Array:
+    def shift_and_scale(mean: Array, variance: Array, rest: Array, leaf: Array) -> Array:
         if leaf.dtype == bool:  # a mask, for example
             return leaf
-        mean, deviation = jnp.broadcast_arrays(mean, jnp.sqrt(variance + 1e-8), leaf)[:2]
-        return jnp.clip((leaf - mean) / deviation, -CLIP, CLIP)
+        deviation = jnp.sqrt(variance + 1e-8)
+        mean, rest, deviation = jnp.broadcast_arrays(mean, rest, deviation, leaf)[:3]
+        return jnp.clip((leaf - mean - rest) / deviation, -CLIP, CLIP)
 
-    return jax.tree.map(shift_and_scale, moments.mean, moments.variance, sample)
+    return jax.tree.map(shift_and_scale, *moments[1:], sample)

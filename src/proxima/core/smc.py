@@ -53,8 +53,8 @@ class Particles(NamedTuple):
     """The state of particles, (B, N, ...); resampling gathers every part of it."""
 
     state: PyTree
-    root_action: PyTree
-    action: PyTree  # the next to be taken
+    root_action: PyTree  # as the prior draws it
+    action: PyTree  # the next to be taken, as the environment takes it
     value: Array  # V of the state's observation
     ended: Array
     trace: Array  # (γλ)^depth
@@ -221,7 +221,7 @@ def resample(
     return take(particles, index), jnp.where(due[:, None], 0.0, weight)
 
 
-def first_particles(state: PyTree, root_action: PyTree, value: Array) -> Particles:
+def first_particles(state: PyTree, root_action: PyTree, action: PyTree, value: Array) -> Particles:
     """N copies of each environment's state (B, ...), one per root action (B, N, ...); V(s) is (B,)."""
     shape = jax.tree.leaves(root_action)[0].shape[:2]
 
@@ -231,7 +231,7 @@ def first_particles(state: PyTree, root_action: PyTree, value: Array) -> Particl
     return Particles(
         state=jax.tree.map(copies, state),
         root_action=root_action,
-        action=root_action,
+        action=action,
         value=copies(value),
         ended=jnp.zeros(shape, bool),
         trace=jnp.ones(shape),

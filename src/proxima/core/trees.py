@@ -81,6 +81,22 @@ def fingerprint(tree: PyTree) -> Array:
     return jnp.sum(mixed ^ (mixed >> 13), axis=-1, dtype=jnp.uint32)
 
 
+def blank(mask: Array, tree: PyTree) -> PyTree:
+    """The tree (*axes of `mask`, ...) with every float 0 where the mask is False, whatever stood there.
+
+    A weight of 0 does not do: 0 · NaN is NaN. Flags and integers are never NaN, and stay: no action of an
+    action mask being valid would be no better.
+    """
+
+    def zeroed(leaf: Array) -> Array:
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            return leaf
+        cleaned: Array = select(mask, leaf, jnp.zeros_like(leaf))
+        return cleaned
+
+    return jax.tree.map(zeroed, tree)
+
+
 def select(condition: Array, yes: PyTree, no: PyTree) -> PyTree:
     """Leaf by leaf `where(condition, yes, no)`, the condition spread over trailing axes."""
 

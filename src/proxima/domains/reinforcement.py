@@ -19,6 +19,7 @@ from proxima.core.spaces import ObservationSpace, Space, flat_size
 from proxima.core.types import Env
 from proxima.domains import judging
 from proxima.domains.domain import Added, Facts, Planned, Prepared, Trainable, Trained, Verdict
+from proxima.domains.interface import Interface, interface_of
 from proxima.domains.judging import Built, Draw, Film, Rules
 from proxima.run.results import Outcome, TrialResult
 from proxima.scenario.tree import EnvironmentScenario, network
@@ -69,10 +70,13 @@ def compiled(
     program = compiled_program(
         agent, collector, layout, scenario.seed, evaluation_env, closing_env, chosen.acting
     )
-    return Built(agent, program, env.observation_space, env.action_space, layout)
+    spaces = env.observation_space, env.action_space
+    return Built(agent, program, *spaces, layout, interface_of(*spaces))
 
 
-def hosted(scenario: Any, spaces: tuple[ObservationSpace, Space], pools: Pools) -> Built:
+def hosted(
+    scenario: Any, spaces: tuple[ObservationSpace, Space], pools: Pools, interface: Interface
+) -> Built:
     """The agent on environments that step on the host."""
     agent = algorithm(scenario.algorithm.name).make(scenario.algorithm, _problem(scenario, *spaces))
     program = host_program(
@@ -83,7 +87,7 @@ def hosted(scenario: Any, spaces: tuple[ObservationSpace, Space], pools: Pools) 
         steps=rollout_steps(scenario),
         experiment_seed=scenario.seed,
     )
-    return Built(agent, program, *spaces, Layout(1, 1))
+    return Built(agent, program, *spaces, Layout(1, 1), interface)
 
 
 def _check_memory(scenario: Any, built: Built) -> None:

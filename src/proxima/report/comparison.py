@@ -106,7 +106,8 @@ def returns_figure(
         if len(means) > 1 and np.ptp(finite) == 0:
             text = f"every trial's mean {number(finite[0])}"
         elif low is not None and high is not None:
-            text = f"IQM of trial means {number(iqm)} [{number(low)}, {number(high)}]"
+            percent = statistics.coverage(len(finite))
+            text = f"IQM of trial means {number(iqm)} [{number(low)}, {number(high)}] ({percent} %)"
         axes.axhline(iqm, label=text, color=VERMILLION, linewidth=1.3, zorder=1)
     if low is not None:
         axes.axhspan(low, high, color=VERMILLION, alpha=0.12, linewidth=0)
@@ -193,8 +194,11 @@ def _explain(bands: Sequence[Band]) -> str:
     """The caption: what line and band are, and what happened to unusual trials."""
     if not any(drawn.trials for drawn in bands):
         return "No trial has a finite return to draw."
-    parts = ["Line: interquartile mean over trials; band: 95 % bootstrap interval."]
-    if not any(drawn.trials > 1 for drawn in bands):
+    drawn_over = sorted({drawn.trials for drawn in bands if drawn.trials > 1})
+    levels = sorted({statistics.coverage(trials) for trials in drawn_over})
+    band_words = " or ".join(f"{level} %" for level in levels) + " interval"
+    parts = [f"Line: interquartile mean over trials; band: {band_words}."]
+    if not drawn_over:
         parts = ["One trial: no interval can be drawn from a single seed."]
     if held := sum(drawn.held for drawn in bands):
         parts.append(f"{held} stopped early and keep{'s' * (held == 1)} the last value.")

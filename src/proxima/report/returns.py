@@ -11,7 +11,7 @@ from proxima.report.html import Content, Markup, alarm, fold, image, picture, se
 from proxima.report.numbers import MOST_ITEMS, Write, figure, has_interval, interval, with_interval
 from proxima.report.page import Page, RunData
 from proxima.report.plots import series
-from proxima.report.statistics import band
+from proxima.report.statistics import band, interval_words
 from proxima.report.trials import column_cells, episode_returns, trial_rows, trials_table
 
 
@@ -53,7 +53,8 @@ def _result(run: RunData) -> list[Content]:
         return ["No trial ended with a usable policy."]
     over = ""
     if has_interval(aggregate):
-        over = f" {interval(aggregate)} (interquartile mean and 95 % interval over {trials} trials)"
+        words = interval_words(aggregate["n"])
+        over = f" {interval(aggregate)} (interquartile mean and {words} over {trials} trials)"
     beside = f"the random policy {figure(baselines['random']['iqm'])}"
     for name in summary["references"]:
         beside += f", the rule {name.replace('_', ' ')} {figure(baselines[name]['iqm'])}"

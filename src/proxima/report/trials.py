@@ -12,6 +12,7 @@ from proxima.report import statistics, style
 from proxima.report.chosen import Scores, roles
 from proxima.report.comparison import RunCurves
 from proxima.report.html import Content, Markup, fold, join, table
+from proxima.report.numbers import signed
 from proxima.report.style import INK, WIDTH, Box
 
 MOST_ROWS = 12  # of a table that is shown whole
@@ -58,6 +59,7 @@ def comparison_rows(runs: Sequence[RunCurves]) -> list[dict[str, Any]]:
                 "name": name,
                 "trials": len(results),
                 **{key: summary[key] for key in ("iqm", "low", "high", "failed")},
+                "coverage": None if summary["low"] is None else statistics.coverage(summary["n"]),
                 "steps": steps,
                 "steps/s": speed,
                 "converged": f"{converged}/{len(results)}",
@@ -78,6 +80,20 @@ def improvement(first: RunCurves, second: RunCurves) -> dict[str, Any]:
         )
     names = {"first": first.name, "second": second.name}
     return names | statistics.paired_comparison(one, other)
+
+
+def difference_words(difference: dict[str, Any]) -> str:
+    """The mean difference per episode, its interval where there is one, and over what it is."""
+    names = f"{difference['first']} − {difference['second']}"
+    if difference["difference"] is None:
+        return f"{names}: no trial of one can be paired with a trial of the other"
+    text, over = f"{names}: {signed(difference['difference'])}", ""
+    if difference["difference_low"] is not None:
+        count, unit = difference["n"], difference["unit"]
+        low, high = (signed(difference[f"difference_{end}"]) for end in ("low", "high"))
+        text += f" [{low}, {high}]"
+        over = f" ({statistics.interval_words(count)} over {count} pairs of {unit}s)"
+    return f"{text} per episode{over}; better on {100 * difference['probability']:.3g} % of paired episodes"
 
 
 def episode_returns(results: Sequence[Record], policy: str = "evaluation") -> list[Sequence[float]]:

@@ -189,6 +189,33 @@ def find_run(reference: str, output_directory: str = "logs") -> RunFiles:
     raise ProximaError(f"{reference}: no experiment, run or run directory of that name; {hint}")
 
 
+def find_trial(reference: str, output_directory: str = "logs", trial: int | None = None) -> Path:
+    """The directory of the trial meant by its path, or by a run: its first one, or the one asked for."""
+    named = usable_path(reference)
+    for candidate in (Path(named), Path(usable_path(output_directory)) / named):
+        if _is_trial(candidate):
+            if trial is not None:
+                raise ProximaError(f"--trial {trial}: {reference} is a trial already; name its run")
+            return candidate
+    files = find_run(reference, output_directory)
+    number = 0 if trial is None else trial
+    if not files.trial(number).is_dir():
+        paths = files.root.glob("trial_[0-9]*")
+        known = sorted(int(path.name.removeprefix("trial_")) for path in paths)
+        there = f"there are: {', '.join(map(str, known))}" if known else "there is none yet"
+        raise ProximaError(f"{files.root}: has no trial {number}; {there}")
+    return files.trial(number)
+
+
+def _is_trial(directory: Path) -> bool:
+    """Whether this is a trial's directory, of a run or copied out of it."""
+    if any((directory / name).is_dir() for name in ("checkpoints", "policy")):
+        return True
+    whole = directory.resolve()
+    of_run = whole.name.startswith("trial_") and (whole.parent / "run.json").is_file()
+    return of_run and whole.is_dir()
+
+
 def _mlflow_id(path: Path) -> str | None:
     """The MLflow run that a run.json names; None also where it cannot be read: it may be another run's."""
     try:

@@ -191,7 +191,11 @@ class TrialResult(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregate(Result):
-    """A figure over trials: interquartile mean and its 95 % interval, null where it cannot be said."""
+    """A figure over trials: interquartile mean and its interval, null where it cannot be said.
+
+    A 95 % interval of five trials or more; of four, three and two it contains the truth 88, 75 and 50 times
+    in a hundred.
+    """
 
     iqm: Number
     low: Number
@@ -267,12 +271,33 @@ class Summary(Result):
             lines.append(f"… and {len(self.trials) - MOST_ROWS} more")
         if (interval := self.aggregate) is not None:
             iqm, low, high = map(_number, (interval.iqm, interval.low, interval.high))
-            lines.append(f"{self.metric}: {iqm}, 95 % interval {low} to {high}")
+            words = statistics.interval_words(interval.n)
+            lines.append(f"{self.metric}: {iqm}, {words} {low} to {high}")
         title = f"Summary({self.scenario} · {self.algorithm}, run {self.run_id})"
         return "\n".join([title, *lines, f"in {self.paths.get('run', '')}"])
 
 
 Status = Literal["running", "finishing", "finished", "interrupted", "failed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingsChange(Result):
+    """Settings with which a run went on that were not those of before."""
+
+    at: str
+    stage: str
+    """Empty where the run has only one."""
+    trial: int
+    step: int
+    """How far the run had come, in steps or updates of the stage."""
+    before: Mapping[str, Any]
+    """Dotted keys and their values."""
+    after: Mapping[str, Any]
+
+    def words(self) -> list[str]:
+        """What changed from what to what."""
+        pairs = {key: (self.before[key], self.after[key]) for key in self.after}
+        return [f"{key} {' → '.join(map(json.dumps, pair))}" for key, pair in pairs.items()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,6 +322,8 @@ class RunInfo(Result):
     mlflow_run_id: str | None = None
     mlflow_children: tuple[str, ...] = ()
     mlflow_uri: str | None = None
+    changes: tuple[SettingsChange, ...] = ()
+    """Oldest first; the scenario is as the last one left it."""
 
 
 def aggregate_of(values: Sequence[float | None]) -> Aggregate:

@@ -22,6 +22,7 @@ def random_rollout(seed, steps=40, envs=5):
     mask[1:][(terminated | truncated)[:-1]] = random.random() < 0.5
     terminated, truncated = terminated & mask, truncated & mask
     reward = random.normal(size=(steps, envs)).astype(np.float32)
+    reward[~mask] = np.nan  # what is no step may hold anything
     none = jnp.zeros((steps, envs))
     rows = (none, none, reward, none, terminated, truncated, mask, none)
     return Transition(*map(jnp.asarray, rows))

@@ -8,7 +8,6 @@ module:make_env      the user's own (own.py): compiled, or a pool    compiled.py
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Generic
 
 from pydantic import with_config
@@ -84,9 +83,10 @@ def build(scenario: ControlScenario) -> Built:
     """The agent and the program of a scenario on the environments it names."""
     config = scenario.env
     if config.backend == "gymnax":
-        from proxima.domains.control.gymnax import make
+        from proxima.domains.control.gymnax import interface, make
 
-        return reinforcement.compiled(scenario, make(config))
+        env = make(config)
+        return reinforcement.compiled(scenario, env)._replace(interface=interface(env))
     if config.is_own:
         from proxima.domains.control.compiled import ready
         from proxima.domains.control.own import is_compiled, make_own
@@ -99,8 +99,7 @@ def build(scenario: ControlScenario) -> Built:
 
 
 def _build_on_host(scenario: ControlScenario) -> Built:
-    from proxima.domains.control.gymnasium import space_notes
-    from proxima.domains.control.pools import make_pools, spaces
+    from proxima.domains.control.pools import make_pools, translation
 
     config = scenario.env
     waiting: list[str] = []
@@ -111,11 +110,11 @@ def _build_on_host(scenario: ControlScenario) -> Built:
         return sentences
 
     pools = make_pools(config, waiting.append)
-    built = reinforcement.hosted(scenario, spaces(config), pools)
-    return built._replace(
-        program=built.program._replace(notices=notices),
-        space_notes=dict if config.backend == "envpool" else partial(space_notes, config),
+    spaces = translation(config)
+    built = reinforcement.hosted(
+        scenario, (spaces.observation_space, spaces.action_space), pools, spaces.interface
     )
+    return built._replace(program=built.program._replace(notices=notices))
 
 
 def env_settings(env: Any) -> Mapping[str, Any]:

@@ -22,6 +22,7 @@ from jax import Array
 from proxima.core import losses
 from proxima.core.hyper import make_hyper
 from proxima.core.normalize import Moments, first_moments
+from proxima.core.parallel import masked_mean
 from proxima.core.seeds import first_keys
 from proxima.domains.language.advantages import advantages_of
 from proxima.domains.language.config import LanguagePPOConfig
@@ -334,7 +335,7 @@ def learn(
         state = state._replace(beta=next_beta(beta, kl, len(samples.ended), hyper))
     state = state._replace(moments=rewards.moments, updates=state.updates + 1)
     tokens, taken = jnp.sum(mask), jnp.sum(seen.taken)
-    means = jax.tree.map(lambda values: jnp.sum(values * seen.taken) / taken, seen)
+    means = jax.tree.map(lambda values: masked_mean(values, seen.taken > 0.0), seen)
     gap = jnp.abs(samples.log_probs - scoring.log_probs)
     metrics = {
         "loss/policy": means.policy_loss,
@@ -343,7 +344,7 @@ def learn(
         "train/reward": jnp.mean(jnp.sum(experience.rewards, axis=1)),
         "train/kl": kl,
         "train/beta": beta,
-        "train/entropy": jnp.sum(scoring.entropies) / tokens,
+        "train/entropy": masked_mean(scoring.entropies, mask),
         "train/length": tokens / len(samples.ended),
         "train/eos_rate": jnp.mean(samples.ended.astype(jnp.float32)),
         "train/approx_kl": means.approx_kl,

@@ -12,6 +12,7 @@ from proxima.report.html import Content, Markup, join, picture, section, table, 
 from proxima.report.numbers import NOTHING, Write, first_few, has_interval, interval
 from proxima.report.page import Page, RunData
 from proxima.report.returns import broken_trials
+from proxima.report.statistics import interval_words
 from proxima.report.style import decimals, number
 from proxima.report.trials import trials_table
 from proxima.run.files import read_json
@@ -61,7 +62,8 @@ def _sentence(summary: Record, planned: bool) -> list[Content]:
         parts += [" and the judge, which nothing was trained on, from ", *_moved(judge)]
     parts.append(f", at {_number(kl['after']['iqm'])} nats of KL per completion")
     trials = len(summary["trials"])
-    over = f" (interquartile means and 95 % intervals over {trials} trials)" if trials > 1 else ""
+    words = interval_words(reward["after"]["n"])
+    over = f" (interquartile means and {words}s over {trials} trials)" if trials > 1 else ""
     return [*parts, f"{over}."]
 
 
@@ -105,7 +107,9 @@ def _comparison(figures: Mapping[str, Record]) -> list[Content]:
         "Held out: none of this was trained on. Before is before each stage's first update, after is at its "
         "end. Intervals are over trials; one trial has none."
     )
-    return [table(["", "Before", "After", "95 % interval"], rows), tag("p.note", note)]
+    trials = min((change["after"]["n"] for change in figures.values()), default=0)
+    words = interval_words(trials) if trials > 1 else "Interval"
+    return [table(["", "Before", "After", words], rows), tag("p.note", note)]
 
 
 def _trials(trials: Sequence[Record]) -> Markup:

@@ -20,6 +20,7 @@ from proxima.domains.language import plots
 from proxima.domains.language.config import LanguageScenario
 from proxima.domains.language.data import Texts, prompts_of, read_texts
 from proxima.domains.language.hf import check_vocabulary, load_model, save_model
+from proxima.domains.language.hf_config import decoder_config
 from proxima.domains.language.hub import locate
 from proxima.domains.language.mesh import lay_out, lay_out_rows
 from proxima.domains.language.model import Part, merged_decoder, new_model
@@ -79,10 +80,16 @@ class Trial(NamedTuple):
         """Rows as they lie over the mesh's devices."""
         return lay_out_rows(rows, self.scenario.model.mesh)
 
-    def prompts(self, base: Decoder, new_tokens: int) -> tuple[list[list[int]], list[list[int]]]:
+    @property
+    def context(self) -> int:
+        """Tokens that its models can look at."""
+        folder = self.material.folder
+        return self.scenario.model.new.context if folder is None else decoder_config(folder).context
+
+    def prompts(self, new_tokens: int) -> tuple[list[list[int]], list[list[int]]]:
         """Training and held-out prompts as ids, each short enough for so many tokens to follow it."""
         texts, tokenizer, _ = self.material
-        return prompts_of(self.scenario.data, texts, tokenizer, base.config.context, new_tokens)
+        return prompts_of(self.scenario.data, texts, tokenizer, self.context, new_tokens)
 
 
 def read_material(scenario: LanguageScenario) -> Material:
@@ -106,6 +113,14 @@ def _check_memory(scenario: LanguageScenario, vocabulary: int) -> None:
     if scenario.lora is None:
         needs.append(Need("their gradients and Adam's two moments", "model.new", 3 * weights))
     check_memory(needs)
+
+
+def check_ahead(scenario: LanguageScenario, material: Material) -> None:
+    """Refuses what a later stage would stumble over, before the first trains: what each reads, it names."""
+    trial = Trial(scenario, material, 0, Path())
+    for stage in stages_of(scenario):
+        if stage.ahead:
+            object_at(stage.ahead, stage.name)(trial)
 
 
 def planned_stages(scenario: LanguageScenario, material: Material) -> list[Planned]:

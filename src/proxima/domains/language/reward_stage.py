@@ -16,6 +16,7 @@ import numpy as np
 from jax import Array
 
 from proxima.core.errors import ProximaError
+from proxima.core.parallel import masked_mean
 from proxima.domains.domain import Trainable, Trained, Verdict
 from proxima.domains.language.batches import Layout, drawn, filled, with_eos
 from proxima.domains.language.config import RewardModelConfig
@@ -159,11 +160,9 @@ def mean_loss(
 ) -> tuple[Array, dict[str, Array]]:
     """The loss of a batch, and which share of its pairs is put in the right order."""
     scored = score_texts(base, part, batch.rows, checkpoint)
-    count = jnp.maximum(jnp.sum(batch.better), 1)
-    losses = jnp.where(batch.better, preference_losses(scored), 0.0)
-    right = batch.better & (scored[:, None] > scored[None])
-    loss = jnp.sum(losses) / count
-    return loss, {"loss/reward_model": loss, "train/accuracy": jnp.sum(right) / count}
+    loss = masked_mean(preference_losses(scored), batch.better)
+    accuracy = masked_mean(scored[:, None] > scored[None], batch.better)
+    return loss, {"loss/reward_model": loss, "train/accuracy": accuracy}
 
 
 def make(trial: Trial) -> Trainable:
@@ -193,6 +192,11 @@ def make(trial: Trial) -> Trainable:
         return Verdict([Outcome(details=LanguageTrial(calibration=calibration))])
 
     return trainable(trial, REWARD_MODEL, training, judge)
+
+
+def check_ahead(trial: Trial) -> None:
+    """The stage needs columns, and ratings that differ; the prompts of calibration are the policy's."""
+    _pairs(trial)
 
 
 def saved_reward_model(trial: Trial, base: Decoder) -> RewardModel:
@@ -235,7 +239,7 @@ def _reference_texts(trial: Trial, base: Decoder) -> list[list[int]]:
     if policy is None:
         written = imitated(scenario.data, texts.train, tokenizer)[:count]
         return with_eos(written, tokenizer.eos_id, base.config.context)
-    prompts, _ = trial.prompts(base, policy.new_tokens)
+    prompts, _ = trial.prompts(policy.new_tokens)
     generator = Generator(base, tokenizer, policy.new_tokens, policy.temperature)
     made: list[list[int]] = []
     for start in range(0, count, policy.batch_size):

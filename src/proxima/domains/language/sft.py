@@ -21,6 +21,7 @@ import optax
 from jax import Array
 
 from proxima.core.errors import ProximaError
+from proxima.core.parallel import masked_mean
 from proxima.domains.domain import Trainable, Trained, Verdict
 from proxima.domains.language.batches import Layout, drawn, filled, in_batches, with_eos
 from proxima.domains.language.config import SFTConfig
@@ -89,9 +90,8 @@ def mean_loss(
 ) -> tuple[Array, dict[str, Array]]:
     """The loss of a batch, and the number of tokens it is the mean of."""
     losses, valid = token_losses(base, part, rows, checkpoint)
-    count = jnp.sum(valid)
-    loss = jnp.sum(losses) / jnp.maximum(count, 1)
-    return loss, {"loss/sft": loss, "train/tokens": count}
+    loss = masked_mean(losses, valid)
+    return loss, {"loss/sft": loss, "train/tokens": jnp.sum(valid)}
 
 
 @eqx.filter_jit

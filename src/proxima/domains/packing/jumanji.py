@@ -45,6 +45,7 @@ from proxima.core.spaces import (
 )
 from proxima.core.types import PyTree, Step
 from proxima.domains.environments import check_params, strongly_typed, suggestion
+from proxima.domains.interface import Interface, described_choices, interface_of
 from proxima.domains.packing.binpack import BinPack
 from proxima.domains.packing.scenario import PackingEnvConfig
 
@@ -75,8 +76,7 @@ class Jumanji(eqx.Module):
 
     def step(self, state: PyTree, action: Array, key: Array) -> tuple[PyTree, PyTree, Array, Array]:
         """State, observation, reward and whether the episode has come to its end."""
-        if self.parts and isinstance(self.action_space, Discrete):
-            action = jnp.stack(jnp.unravel_index(action, self.parts)).astype(jnp.int32)
+        action = _in_parts(self.action_space, self.parts, action)
         state, timestep = self.inner.step(dataclasses.replace(state, key=key), action)
         reward = jnp.asarray(timestep.reward, jnp.float32)
         return *self._seen(state, timestep), reward, timestep.last()
@@ -112,6 +112,39 @@ class PackingEnv(eqx.Module):
         steps = state.steps + 1
         truncated = (steps >= self.limit) & ~ended
         return Playing(inner, steps), Step(obs, reward, ended, truncated, {})
+
+
+def interface(env: PackingEnv) -> Interface:
+    """What Jumanji itself observes and takes, by name: actions in their parts, and masks over these."""
+    problem, actions = env.problem, env.action_space
+    usual = interface_of(env.observation_space, actions)
+    parts = list(problem.parts)
+    if not parts or not isinstance(actions, Discrete):
+        return usual
+    fields = dict(usual.observation["fields"])
+    if ACTION_MASK in fields:
+        fields[ACTION_MASK] = {**fields[ACTION_MASK], "shape": parts}
+    wanted = mask_space(actions).shape
+
+    def encode(obs: dict[str, Any], numpy: Any) -> dict[str, Any]:
+        if ACTION_MASK not in obs:
+            return obs
+        mask = obs[ACTION_MASK]
+        return {**obs, ACTION_MASK: mask.reshape(mask.shape[0], *wanted)}
+
+    return Interface(
+        {"fields": fields},
+        described_choices(parts, [0] * len(parts), (len(parts),), "int32"),
+        encode,
+        lambda action, numpy: _in_parts(actions, problem.parts, action),
+    )
+
+
+def _in_parts(space: Discrete | MultiDiscrete, parts: tuple[int, ...], action: Array) -> Array:
+    """Jumanji's own actions, (..., parts), from joint numbers; as they are where they are no such numbers."""
+    if not parts or not isinstance(space, Discrete):
+        return action
+    return jnp.stack(jnp.unravel_index(action, parts), axis=-1).astype(jnp.int32)
 
 
 def make(config: PackingEnvConfig, seed: int) -> PackingEnv:

@@ -148,7 +148,8 @@ def finished_episodes(rollout: Transition, actors: PyTree) -> tuple[PyTree, dict
         after = jnp.sum(amount * (1 - finishes), axis=0) + carried * (1 - finishes[0])
         return within, after
 
-    return_sum, open_return = divide(rollout.reward * real, actors.episode_return)
+    reward = jnp.where(rollout.mask, rollout.reward, 0.0)
+    return_sum, open_return = divide(reward, actors.episode_return)
     length_sum, open_length = divide(real, actors.episode_length)
     episodes = {
         "episode/count": jnp.sum(ended, dtype=jnp.float32),
