@@ -8,7 +8,7 @@ FULL := $(VENV)/.installed-full
 # Files are compiled when first imported: most never are, and compiling them all takes longer than copying them.
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo check test learn lint bench setup clean
+.PHONY: demo check test learn lint bench fuzz chaos setup clean
 
 setup: $(FULL)
 
@@ -49,6 +49,13 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Everything that is read, damaged at random; every kind of run, killed at random and resumed. Minutes each.
+fuzz: setup
+	$(BIN)/python fuzz/run.py
+
+chaos: setup
+	$(BIN)/python fuzz/chaos.py
 
 bench: setup
 	$(BIN)/python benchmarks/run.py

@@ -25,6 +25,8 @@ LONGEST = (
 )
 QUICKLY = "jax_disable_most_optimizations"
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# Also in the processes of tests: with as many devices they find the programs that were compiled here.
+os.environ["JAX_NUM_CPU_DEVICES"] = "4"
 jax.config.update("jax_num_cpu_devices", 4)
 jax.config.update("jax_cpu_enable_async_dispatch", False)  # as train/devices.py has it
 use_compilation_cache()

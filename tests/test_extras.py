@@ -39,7 +39,7 @@ def refusal(needed, extra, package):
         ("jumanji", lambda: jumanji.make(MAZE, 0), "env.backend: jumanji", "packing"),
         ("envpool", lambda: envpool.EnvPool(CARTPOLE, 1), "env.backend: envpool", "envpool"),
         ("huggingface_hub", lambda: hub.locate("a/b"), "a/b: a model of the hub", "language"),
-        ("flask", lambda: dashboard.serve(None, 5999), "proxima dashboard", "dashboard"),
+        ("flask", lambda: dashboard.serve(None, 5999, False), "proxima dashboard", "dashboard"),
     ],
 )
 def test_a_missing_package_is_named_with_its_remedy(monkeypatch, package, call, needed, extra):

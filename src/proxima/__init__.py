@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from proxima.backend import use_available_backend
 from proxima.domains.trading.registration import register_with_gymnasium
 
 if TYPE_CHECKING:
@@ -55,4 +56,5 @@ def __dir__() -> list[str]:
     return sorted([*__all__, "__version__"])
 
 
+use_available_backend()
 register_with_gymnasium()

@@ -4,13 +4,15 @@
     Output(stream, waits=True)    results: waits for a slow reader; none at all is no error
 
 A screen shows progress in the way that suits where it goes: a terminal gets lines that are redrawn, a
-notebook one line that is overwritten, everything else (a file, a pipe) a line per tenth of the way.
+notebook one line that is overwritten, everything else (a file, a pipe) a line per tenth of the way or
+per minute, and one for each thing that is done after training.
 """
 
 import io
 import os
 import select
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple, TextIO
@@ -23,6 +25,7 @@ from rich.text import Text
 PIECE = getattr(select, "PIPE_BUF", 512)
 # Milliseconds for a reader that has kept up so far: a terminal may be busy for a moment.
 PATIENCE = 100
+LOG_SECONDS = 60.0  # after which a log gets a line though little has been done
 # Names are no markup.
 PLAIN: dict[str, Any] = dict.fromkeys(("markup", "emoji", "highlight", "force_jupyter"), False)
 
@@ -109,8 +112,10 @@ class ProgressLine(NamedTuple):
     of: Any  # a run, or a stage of a trial
     fraction: float
     ended: bool
-    line: Text
-    details: Text = Text()  # for a terminal
+    plain: str  # all in a line, for files and notebooks
+    line: Text  # for a terminal
+    details: Text = Text()  # below it
+    is_busy: bool = False  # with work of unknown length: something moves to show that it goes on
 
 
 class Screen(NamedTuple):
@@ -143,19 +148,31 @@ def _terminal(console: Console, waiting: str) -> Screen:
     live.start()
     return Screen(
         say=lambda text: console.print(text, soft_wrap=True),
-        show=lambda progress: live.update(Group(progress.line, progress.details)),
+        show=lambda progress: live.update(_drawn(progress)),
         close=live.stop,
     )
 
 
+def _drawn(progress: ProgressLine) -> Any:
+    """The lines of a terminal, one below the other."""
+    if not progress.is_busy:
+        return Group(progress.line, progress.details)
+    from rich.spinner import Spinner
+
+    return Spinner("dots", progress.line)
+
+
 def _log(console: Console) -> Screen:
-    shown: dict[Any, float] = {}
+    of: Any = None  # what the last line was about
+    fraction, then = 0.0, 0.0  # how far that was, and when
 
     def show(progress: ProgressLine) -> None:
-        last = shown.get(progress.of, -1.0)
-        if progress.ended or progress.fraction >= last + 0.1:
-            shown[progress.of] = progress.fraction
-            console.print(progress.line, soft_wrap=True)
+        nonlocal of, fraction, then
+        now = time.monotonic()
+        has_moved = progress.fraction >= fraction + 0.1 or now >= then + LOG_SECONDS
+        if progress.ended or progress.of != of or has_moved:
+            of, fraction, then = progress.of, progress.fraction, now
+            console.print(progress.plain, soft_wrap=True)
 
     return Screen(lambda text: console.print(text, soft_wrap=True), show, lambda: None)
 
@@ -175,7 +192,7 @@ def _notebook(output: Output) -> Screen:
 
     return Screen(
         say=lambda text: overwrite(text, "\n"),
-        show=lambda progress: overwrite(progress.line.plain, ""),
+        show=lambda progress: overwrite(progress.plain, ""),
         close=close,
     )
 

@@ -18,9 +18,15 @@ from ruamel.yaml.reader import ReaderError
 from proxima.core.addresses import masked
 from proxima.core.errors import ProximaError
 
+LONGEST_TEXT = 100_000  # characters; the longest scenario that is shipped has 2,500
+MOST_DIGITS = 100  # of a whole number; more than 64 bits is refused where the setting is known
+
 
 def read_yaml(text: str, source: str) -> Any:
     """The plain value that a text spells out, None for nothing; errors call it `source`."""
+    if len(text) > LONGEST_TEXT:
+        size = f"has {len(text):,} characters, and {LONGEST_TEXT:,} is the most"
+        raise ProximaError(f"{source}: {size}; is it a scenario?")
     yaml = YAML(typ="safe", pure=True)
     yaml.version = (1, 2)
     try:
@@ -60,6 +66,9 @@ def _construct(node: Node, source: str, seen: set[int]) -> Any:
     where = f"{source}: line {node.start_mark.line + 1}"
     tag = str(node.tag)
     if isinstance(node, ScalarNode) and tag in _SCALARS:
+        if tag == f"{_TAGS}int" and len(node.value) > MOST_DIGITS:
+            size = f"a whole number of {len(node.value):,} digits"
+            raise ProximaError(f"{where}: {size} is not allowed: at most {MOST_DIGITS}")
         try:
             return _SCALARS[tag](node.value)
         except (KeyError, ValueError) as failure:

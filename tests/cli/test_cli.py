@@ -19,6 +19,7 @@ from tiny import TINY, command, flags, read, run_main, tiny
 
 import proxima
 from proxima.build import DOMAINS
+from proxima.report.numbers import brief
 from proxima.scenario import from_mapping, load, parse, shipped
 from proxima.track import dashboard
 
@@ -73,7 +74,7 @@ def test_help_names_every_command(main):
             ],
         ),
         ("scenarios", ["NAME"]),
-        ("evaluate", ["RUN", "--episodes", "--film"]),
+        ("evaluate", ["RUN", "--episodes", "--trial", "--film"]),
         ("resume", ["RUN"]),
         ("compare", ["RUN", "--plot"]),
         ("generate-data", ["--scenario", "--pattern", "--set", "--name", "--list"]),
@@ -115,8 +116,45 @@ def test_help_waits_for_nothing_heavy(workdir):
 def test_the_list_of_scenarios_has_them_all(main):
     said = main("scenarios")
     assert said.code == 0
-    for name in shipped():
-        assert name in said.out
+    lines = said.out.splitlines()
+    assert [line.split()[0] for line in lines[: len(shipped())]] == list(shipped())
+    assert all(len(line) <= 80 for line in lines), "a line each, also in a narrow terminal"
+    assert len(lines) == len(shipped()) + 2
+
+
+def test_a_scenario_is_named_as_an_argument_too(main):
+    said = main("experiment", "cartpol")
+    assert said.code == 1 and "cartpol: no such scenario; did you mean cartpole" in said.err
+    for both in (["cartpole", "--scenario", "pendulum"], ["cartpole", "--config", "my.yaml"], []):
+        said = main("experiment", *both)
+        assert said.code == 1 and "name one scenario: proxima experiment NAME" in said.err
+    said = main("experiment", "cartpole", "--set", "training.max_step=1")
+    assert said.code == 1 and "--set: training.max_step: unknown key" in said.err
+
+
+def test_the_version(main):
+    said = main("--version")
+    assert (said.code, said.out) == (0, f"proxima {proxima.__version__}\n")
+
+
+def test_a_shell_completes_commands_scenarios_and_experiments(workdir, monkeypatch):
+    (workdir / "logs" / "carriage" / "latest").mkdir(parents=True)
+    for words, expected in {
+        "proxima exp": ["experiment"],
+        "proxima experiment pendulum_s": ["pendulum_spo"],
+        "proxima scenarios maze_p": ["maze_ppo"],
+        "proxima resume carr": ["carriage"],
+    }.items():
+        asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+        start = "import sys; sys.argv[0] = 'proxima'; from proxima.cli import main; main()"
+        said = subprocess.run(
+            [sys.executable, "-c", start],
+            env=os.environ | asked | {"_PROXIMA_COMPLETE": "complete_bash"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert said.stdout.split() == expected, said
 
 
 def test_a_scenario_is_shown_in_full_and_can_be_run_from_that(main, workdir):
@@ -239,7 +277,7 @@ def test_evaluate_takes_the_number_of_episodes_and_draws_a_film(runs, main, work
     said = main("evaluate", run, "--episodes", 2, "--film", "film.gif")
     assert said.code == 0, said.err
     expected = read(run / "trial_0" / "results.json")["evaluation"]["returns"][:2]
-    assert f"return {sum(expected) / 2:9.2f}" in said.out
+    assert f"return {brief(sum(expected) / 2):>9}" in said.out
     assert "over 2 episodes" in said.out and "film.gif" in said.out
     with Image.open(workdir / "film.gif") as film:
         assert film.format == "GIF" and film.n_frames > 1
@@ -260,7 +298,7 @@ def test_compare_puts_runs_side_by_side(runs, main, workdir):
     assert said.code == 0, said.err
     assert "cartpole" in said.out and "faster" in said.out
     for run in (first, second):
-        assert f"{read(run / 'summary.json')['aggregate']['iqm']:.1f}" in said.out
+        assert brief(read(run / "summary.json")["aggregate"]["iqm"]) in said.out
     assert (workdir / "both.png").read_bytes().startswith(b"\x89PNG")
 
     said = main(*arguments, "--json")
@@ -278,8 +316,13 @@ def test_compare_tells_two_runs_of_one_experiment_apart(runs, main, tmp_path):
     again = proxima.run_multiple_experiments(tiny(tmp_path, "seed=2"))
     said = main("compare", first, again["paths"]["run"], "--json")
     assert said.code == 0, said.err
-    names = [row["name"] for row in json.loads(said.out)["runs"]]
+    found = json.loads(said.out)
+    names = [row["name"] for row in found["runs"]]
     assert names == [f"cartpole {first.name}", f"cartpole {again['run_id']}"]
+    # episode k starts from the experiment's seed + k: other seeds are other episodes
+    (unpaired,) = found["improvements"]
+    assert unpaired["differences"] == ["seed"] and "difference" not in unpaired
+    assert f"{names[0]} and {names[1]} are not paired, for they were not" in unpaired["text"]
 
 
 def test_a_plot_that_cannot_be_written_is_told_in_words(runs, main, workdir):
@@ -327,18 +370,38 @@ def listeners(port: int) -> set[str]:
     return found
 
 
-@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="reads Linux's table of sockets")
-def test_the_dashboard_serves_and_ends_with_ctrl_c(workdir):
+def members(group: int) -> list[int]:
+    """The processes of a group or session, as the kernel lists them."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _parent, its_group, session = stat.read_text().rpartition(")")[2].split()[:4]
+            if group in (int(its_group), int(session)) and state != "Z":
+                found.append(int(stat.parent.name))
+    return found
+
+
+def children(parent: int) -> list[int]:
+    """The processes a process has started itself."""
+    listed = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [int(child) for child in listed]
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="reads Linux's tables")
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_the_dashboard_serves_and_ends_with_all_its_workers(workdir, sent):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     process = subprocess.Popen(
         command("dashboard", "--port", port),
         cwd=workdir,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        text=True,
     )
+    server = 0
     try:
         deadline = time.monotonic() + 120
         while not listeners(port):
@@ -347,9 +410,15 @@ def test_the_dashboard_serves_and_ends_with_ctrl_c(workdir):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as page:
             assert page.status == 200 and b"MLflow" in page.read()
         assert listeners(port) == {"0100007F"}, "127.0.0.1 and no other address"
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        assert process.wait(60) in (0, 130)
+        (server,) = children(process.pid)
+        assert len(members(server)) > 1, "the server has workers"
+        os.kill(process.pid, sent)
+        said, _ = process.communicate(timeout=60)
+        assert process.returncode in (0, 130)
+        assert f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning" in said
+        assert not members(server) and not listeners(port)
     finally:
-        with suppress(ProcessLookupError):  # whoever of its workers is left
-            os.killpg(process.pid, signal.SIGKILL)
+        for group in filter(None, (process.pid, server)):
+            with suppress(ProcessLookupError):  # whoever of its workers is left
+                os.killpg(group, signal.SIGKILL)
         process.wait()

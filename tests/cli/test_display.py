@@ -19,13 +19,13 @@ from proxima import terminal
 from proxima.cli.console import print_summary
 from proxima.run.display import View
 from proxima.run.results import Registered
-from proxima.run.screen import live_display
+from proxima.run.screen import live_display, shown_line
 from proxima.scenario import load
 from proxima.terminal import PLAIN, Output, ProgressLine, open_screen
 from proxima.train.books import Book
 from proxima.train.books import Progress as Done
 from proxima.train.loop import Report
-from proxima.train.stage import Schedule
+from proxima.train.stage import Schedule, Score
 
 TINY_RUN = ["experiment", "--scenario", "cartpole", *flags(*TINY, "training.max_steps=640")]
 LATEST = "logs/cartpole/latest"
@@ -166,15 +166,18 @@ def scenario(name: str):
     return SimpleNamespace(name=name, trials=1)
 
 
-def view(steps: int, name: str = "", unit: str = "steps", budget: int = 100) -> View:
+def view(
+    steps: int, name: str = "", unit: str = "steps", budget: int = 100, row=None, score=None
+) -> View:
     """Where a stage of one trial stands."""
     book = Book(steps=steps, episodes=1, stopped=None if steps < budget else "budget")
-    rows = [{"episode/return": 12.0}]
-    report = Report(Done(1, (book,)), rows, None, 1.0, 0.0, [], False, None)
-    figures = {"episode/return": "return"}
+    rows = [{"episode/return": 12.0} if row is None else row]
+    scores = None if score is None else [Score(score, 1, {"eval/return_mean": score})]
+    report = Report(Done(1, (book,)), rows, scores, 1.0, 0.0, [], False, None)
+    figures = {"episode/return": "return", "eval/return_mean": "greedy"}
     schedule = Schedule(updates_per_chunk=1, max_steps=budget)
     stage = SimpleNamespace(trials=(0,), unit=unit, schedule=schedule, figures=figures)
-    return View(name, stage, report, 1.0, 0.0)
+    return View(name, stage, report, 1.0)
 
 
 def test_names_that_look_like_markup_are_printed_as_they_are():
@@ -205,7 +208,7 @@ def test_a_scenario_whose_name_looks_like_markup_runs(workdir):
     settings = flags(*TINY, "training.max_steps=640")
     done = run_process(["experiment", "--config", "[red]x.yaml", *settings], workdir)
     assert done.code == 0, done.err
-    assert "[red]x  ━" in done.out and "[red]x · ppo" in done.out
+    assert "[red]x  100 %" in done.out and "[red]x · ppo" in done.out
     again = run_process(["resume", "[red]x"], workdir)
     assert again.code == 0 and "logs/[red]x/runs/" in again.out
 
@@ -219,6 +222,53 @@ def test_a_log_gets_a_line_per_tenth_without_control_characters():
     lines = text.getvalue().splitlines()
     assert 10 <= len(lines) <= 12 and "100 / 100 steps" in lines[-1]
     assert "\x1b" not in text.getvalue() and "\r" not in text.getvalue()
+
+
+def test_a_log_says_how_far_it_is_without_a_bar():
+    text = io.StringIO()
+    display = live_display(Console(file=text, **PLAIN), scenario("name"))
+    display.progress(view(10, score=3.0))
+    display.working("judging", 0, 1)
+    for picture in range(7):
+        display.working("drawing", picture, 7)
+    display.close()
+    display.working("judging", 0, 1)  # of the next stage
+    first, *rest = text.getvalue().splitlines()
+    assert first == "name   10 %  10 / 100 steps  10 steps/s  return 12.0  greedy 3  9 s left"
+    assert rest == ["name  judging", "name  drawing", "name  judging"]
+
+
+def test_figures_that_a_chunk_does_not_say_stay_as_they_were():
+    text = io.StringIO()
+    display = live_display(Console(file=text, **PLAIN), scenario("name"))
+    display.progress(view(10, score=3.0))
+    display.progress(view(30, row={}))
+    display.progress(view(50, row={"episode/return": 20.0}))
+    lines = text.getvalue().splitlines()
+    assert "return 12.0  greedy 3 " in lines[1] and "return 20.0  greedy 3 " in lines[2]
+
+
+def test_at_its_end_nothing_is_left_to_wait_for():
+    text = io.StringIO()
+    display = live_display(Console(file=text, **PLAIN), scenario("name"))
+    display.progress(view(99))
+    display.progress(view(100))
+    nearly, done = text.getvalue().splitlines()
+    assert nearly.startswith("name   99 %") and "1 s left" in nearly
+    assert done.startswith("name  100 %") and "left" not in done
+
+
+@pytest.mark.parametrize("trials", [1, 5])
+def test_lines_fit_a_terminal_of_80_columns(trials):
+    """The bar shows how far it is also without colours."""
+    seen: dict = {}
+    shown = shown_line(
+        view(123_456, budget=1_000_000, score=3.0, row={"episode/return": 493.6}),
+        SimpleNamespace(name="mountain_car_continuous", trials=trials),
+        seen,
+    )
+    assert len(shown.line.plain) <= 80 and len(shown.details.plain) <= 80
+    assert "━━─" in shown.line.plain and "12 %" in shown.line.plain
 
 
 def test_a_notebook_gets_one_line_that_is_overwritten(monkeypatch):
@@ -260,7 +310,8 @@ def test_a_terminal_redraws_its_lines():
 
     with os.fdopen(slave, "w") as stream:
         screen = open_screen(Console(file=stream, **PLAIN), "waiting")
-        screen.show(ProgressLine("run", 0.5, False, terminal.Text("half way")))
+        screen.show(ProgressLine("run", 0.5, False, "half way", terminal.Text("half way")))
+        screen.show(ProgressLine("run", 1.0, False, "", terminal.Text("working"), is_busy=True))
         screen.say("a message")
         screen.close()
         wait_until(lambda: is_shown("a message"))

@@ -21,6 +21,7 @@ from proxima.core.spaces import (
 )
 from proxima.core.trees import pack_rows
 from proxima.core.types import View
+from proxima.domains.interface import interface_of
 from proxima.domains.judging import policy_function
 from proxima.nets.actor_critic import Dense, MLPConfig, actor_critic, check_spaces
 from proxima.track.registry import export_program, load_exported, write_policy
@@ -95,10 +96,12 @@ def test_an_exported_policy_takes_the_fields_and_obeys_the_mask(tmp_path):
     env = MaskedProbe()
     agent, program = program_of(env)
     (lane,) = checkpoint.split_trials(program.init([0]))
-    function, weights = policy_function(agent, lane.learner)
-    exported = export_program(function, weights, zeros(env.observation_space))
-    write_policy(exported, weights, {}, tmp_path / "policy")
-    act = load_exported(tmp_path / "policy")
+    interface = interface_of(env.observation_space, env.action_space)
+    function, weights = policy_function(agent, lane.learner, interface)
+    kinds = {"observation": interface.observation, "action": interface.action}
+    exported = export_program(function, weights, {"observation": kinds["observation"]})
+    write_policy(exported, weights, kinds, tmp_path / "policy")
+    act, _ = load_exported(tmp_path / "policy")
     rows = zeros(env.observation_space, (3,))
     rows["action_mask"] = np.eye(3, dtype=bool)
     np.testing.assert_array_equal(act(rows), [0, 1, 2])  # a single action is left in each

@@ -16,6 +16,7 @@ RUN = RunData(
         "started": "2026-01-02T03:04:05+00:00",
         "versions": {"proxima": "0.1.0"},
         "mlflow_run_id": "abc123",
+        "changes": (),
     },
     scenario={"description": "Play chess"},
     scenario_text="name: chess",

@@ -201,7 +201,7 @@ def test_the_exported_policy_acts_as_the_agent_does_statistics_included(one):
     scale = np.array([2.4, 3.0, 0.2, 3.0], np.float32)
     obs = np.random.default_rng(0).normal(size=(512, 4)).astype(np.float32) * scale
     actions = np.asarray(built.agent.exploit(learner, View(obs)))
-    assert np.array_equal(load_exported(trial / "policy")(obs), actions)
+    assert np.array_equal(load_exported(trial / "policy").act(obs), actions)
     assert len(set(actions.tolist())) == 2
 
     blind = learner._replace(obs_moments=template.learner.obs_moments)
@@ -249,7 +249,7 @@ def test_the_callback_hears_of_every_chunk_and_stops_the_run(tmp_path):
     assert read(root / "summary.json")["trials"] == [results]
     manifest = read(root / "trial_0" / "checkpoints" / "last" / "manifest.json")
     assert manifest["step"] == results["environment_steps"]
-    assert load_exported(root / "trial_0" / "policy")(np.zeros((2, 4))).shape == (2,)
+    assert load_exported(root / "trial_0" / "policy").act(np.zeros((2, 4))).shape == (2,)
 
 
 def test_a_callback_that_returns_nothing_does_not_stop_the_run(tmp_path):
@@ -289,7 +289,9 @@ def test_a_converged_trial_is_frozen_while_the_others_go_on(six, tmp_path):
         link: read(trial / "checkpoints" / link / "manifest.json")["step"]
         for link in ("best", "last")
     }
-    assert steps == {"best": expected_step, "last": 2048}
+    assert steps == {"best": expected_step, "last": expected_step}, "its own, not the run's"
+    names = [path.name for path in (trial / "checkpoints").glob("step_*")]
+    assert max(names) == f"step_{expected_step:012d}"
     assert equal_bits(tensors_of(trial, "best"), tensors_of(trial, "last"))
 
 
@@ -428,7 +430,7 @@ def test_a_run_is_tracked_and_its_model_needs_nothing_of_ours(workdir, monkeypat
 
     loaded = mlflow.pyfunc.load_model(model["uri"])
     obs = np.random.default_rng(1).normal(size=(64, 4)).astype(np.float32)
-    actions = load_exported(root / "trial_0" / "policy")(obs)
+    actions = load_exported(root / "trial_0" / "policy").act(obs)
     assert np.array_equal(loaded.predict(obs), actions)
 
     client = mlflow.MlflowClient()
@@ -444,9 +446,24 @@ def test_a_run_is_tracked_and_its_model_needs_nothing_of_ours(workdir, monkeypat
     assert child.data.metrics["final/greedy_return"] == results["evaluation"]["return_mean"]
     logged = {item.path for item in client.list_artifacts(child.info.run_id)}
     assert logged >= {"plots", "policy", "results.json", "checkpoints"}
+    kept = client.list_artifacts(child.info.run_id, "checkpoints")
+    assert [item.path for item in kept] == ["checkpoints/last"], "what was judged, and no other"
     info = read(root / "run.json")
     assert info["mlflow_run_id"] == parent.info.run_id
     assert info["mlflow_children"] == [child.info.run_id]
+
+    aimless, _ = run(workdir / "logs", "tracking.enabled=true", "convergence.target_reward=null")
+    (second,) = aimless["registered"]
+    for registered, why in ((model, "target"), (second, "validation")):
+        version = client.get_model_version("cartpole", registered["version"])
+        assert version.tags["proxima.selected_by"] == why
+        assert "ppo on CartPole-v1" in version.description
+    scores = [
+        float(client.get_model_version("cartpole", str(number)).tags["proxima.score"])
+        for number in (1, 2)
+    ]
+    champion = client.get_model_version_by_alias("cartpole", "champion")
+    assert int(champion.version) == (1 if scores[0] > scores[1] else 2)
 
 
 def test_without_tracking_there_is_no_store(workdir, capsys, monkeypatch):

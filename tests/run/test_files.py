@@ -92,3 +92,9 @@ def test_home_is_expanded(runs, workdir, monkeypatch):
     assert find_run(f"~/logs/cartpole/runs/{runs[0].run_id}") == runs[0]
     assert create_run("~/more", "x", 1).root.is_relative_to(workdir / "more")
     assert json.loads(Path(runs[0].info).read_text())["status"] == "running"
+
+
+@pytest.mark.parametrize("reference", ["x" * 300, "a\0b", "x/" * 3000, "\ud800"])
+def test_what_no_file_system_has_is_no_run(runs, reference):
+    with pytest.raises(ProximaError, match="is no path"):
+        find_run(reference)

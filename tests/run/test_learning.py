@@ -27,7 +27,9 @@ def test_cartpole_reaches_475_within_100k_steps(tmp_path):
     assert summary["baselines"]["random"]["iqm"] < 50  # the yardstick itself is not broken
 
     # The exported policies in Gymnasium's own CartPole, which none of our code has touched.
-    policies = [load_exported(tmp_path / "cartpole" / f"trial_{k}" / "policy") for k in range(5)]
+    policies = [
+        load_exported(tmp_path / "cartpole" / f"trial_{k}" / "policy").act for k in range(5)
+    ]
     assert interquartile_mean([np.mean(cartpole_returns(policy, 20)) for policy in policies]) >= 475
 
 

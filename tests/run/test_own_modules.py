@@ -27,6 +27,8 @@ def test_everything_of_ones_own_is_found_from_another_directory_and_on_resume(ow
     metrics = "logs/corridor/latest/trial_0/metrics.jsonl"
     stopped = stop_at_row(["experiment", "--config", own], here, metrics, 2, signal.SIGINT)
     assert stopped.code != 0 and "resume" in stopped.out + stopped.err
+    told = f"Imports mine ({own.parent / 'mine.py'}), named by domain, env.backend, "
+    assert stopped.out.count(told) == 1 and stopped.out.count("Imports ") == 1, stopped.out
     run = here / "logs" / "corridor" / "latest"
     assert str(own.parent) in read(run / "run.json")["directories"]
     changes = ["--set", "training.max_steps=2000"]

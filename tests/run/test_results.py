@@ -212,6 +212,7 @@ def test_a_file_that_is_missing_is_named(run, name):
     "line",
     [
         *("[]", "3", "null", '"step"', "{}", '{"loss": 1}', '{"step": "1"}', '{"step": true}'),
+        *('{"step": 1, "loss": NaN}', '{"step": 1, "loss": 1e999}'),
         *('{"step": 1, "loss/policy": "low"}', '{"step": 1, "loss/policy": [1]}', "{", "\x00"),
     ],
 )

@@ -13,7 +13,6 @@ from resume import (
     check_killed_in_training,
     check_same,
     latest,
-    skip_other_layouts,
 )
 from tiny import read, run_process, stop_when, tensors_of
 
@@ -32,7 +31,7 @@ def whole(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def own_modules(monkeypatch):
     """Processes find the environments and judges of the tests."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(texts.__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(texts.__file__).parent), prepend=os.pathsep)
 
 
 @every_kind
@@ -98,7 +97,6 @@ def test_killed_while_it_finishes(name, workdir, whole):
 
 def test_a_process_killed_while_it_finishes(workdir, whole):
     three = KINDS["ppo, three trials"]
-    skip_other_layouts("ppo, three trials")
     policy = workdir / "logs" / three.case.name / "latest" / "trial_1" / "policy"
     said = stop_when(three.case.command(), workdir, policy.exists, signal.SIGKILL)
     assert said.code == -signal.SIGKILL

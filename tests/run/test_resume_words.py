@@ -13,6 +13,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from checkpoints import edit_manifest
 from resume import Case, check_same, latest
 from scenario_files import message
 from tiny import (
@@ -92,7 +93,7 @@ INTERRUPTED_EARLY = """
     signal.signal(signal.SIGINT, signal.default_int_handler)  # even under nohup
     from proxima.cli import main
     from proxima.train.compiled import program as compiled
-    compiled._init = lambda *arguments: os.kill(os.getpid(), signal.SIGINT)
+    compiled.lay_out = lambda *arguments, **named: os.kill(os.getpid(), signal.SIGINT)
     main()
 """
 
@@ -215,7 +216,7 @@ def test_a_scenario_that_was_edited_is_refused_and_said_how_to_mean_it(short, ca
 
     scenario.write_text(text)
     said = run_main(["resume", "cartpole", "--set", "algorithm.gamma=0.9"], capsys, monkeypatch)
-    assert said.code == 0 and "other settings than before: algorithm.gamma" in said.out
+    assert said.code == 0 and "from step 512 on: algorithm.gamma 0.99 → 0.9." in said.out
     assert "gamma: 0.9\n" in scenario.read_text()
 
 
@@ -231,7 +232,7 @@ def test_a_resume_on_other_devices_says_that_bits_may_differ(short):
     set_back(short, 512)
     manifest = checkpoint.at_step(short / "trial_0", 512) / "manifest.json"
     layout = {"trial_devices": 1, "data_devices": 2}
-    manifest.write_text(json.dumps(read(manifest) | {"layout": layout}))
+    edit_manifest(manifest.parent, layout=layout)
     said: list[str] = []
     resume_experiment("cartpole", display=silent()._replace(say=said.append))
     assert any("devices in another way" in text for text in said)
@@ -254,7 +255,7 @@ def test_a_manifest_whose_loop_is_damaged_is_named_and_nothing_is_touched(short,
     set_back(short, 640)
     rows = rows_of(short / "trial_0")
     manifest = checkpoint.at_step(short / "trial_0", 640) / "manifest.json"
-    manifest.write_text(json.dumps(read(manifest) | {"loop": loop}))
+    edit_manifest(manifest.parent, loop=loop)
     assert message(resume_experiment, "cartpole").startswith(f"{manifest}: is damaged: loop.")
     assert rows_of(short / "trial_0") == rows
     shutil.rmtree(manifest.parent)

@@ -8,7 +8,17 @@ import time
 
 import pytest
 from resume import Case, check_same, latest
-from tiny import TINY, command, read, run_process, stop_at_row
+from tiny import (
+    BUDGET,
+    TINY,
+    command,
+    count_rows,
+    flags,
+    read,
+    run_process,
+    stop_at_row,
+    stop_when,
+)
 from tracking import wait_until
 
 from proxima.run.signals import interruptible, raising
@@ -50,6 +60,57 @@ def finish(workdir, whole) -> None:
     resumed = run_process(["resume", "cartpole"], workdir)
     assert resumed.code == 0, resumed.err
     check_same(run, whole(CASE))
+
+
+SLOW = """
+import time
+from pathlib import Path
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Slow(CartPoleEnv):
+    def step(self, action):
+        while Path("slow").exists():
+            Path("waiting").touch()
+            time.sleep(0.05)
+        return super().step(action)
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_step_that_does_not_return_does_not_hold_a_signal_up(workdir, workers):
+    """On the host a run ends within the chunk, and goes on from its last checkpoint."""
+    (workdir / "slow.py").write_text(SLOW)
+    case = Case(
+        "cartpole_host",
+        *(*BUDGET, "training.max_steps=640", "checkpoint.frequency=2", "trials=1"),
+        *("env.backend=slow:Slow", f"env.workers={workers}"),
+    )
+    metrics = workdir / "logs" / case.name / "latest" / "trial_0" / "metrics.jsonl"
+    slow, waiting = workdir / "slow", workdir / "waiting"
+
+    def is_stuck() -> bool:
+        if count_rows(metrics) >= 5:
+            slow.touch()
+        return waiting.exists()
+
+    stopped = stop_when(case.command(), workdir, is_stuck, signal.SIGTERM)
+    assert stopped.code == 130, stopped
+    assert "proxima resume" in stopped.out and "Traceback" not in stopped.err
+    run = latest(workdir, case)
+    assert read(run / "run.json")["status"] == "interrupted"
+    slow.unlink()
+    resumed = run_process(["resume", case.name], workdir)
+    assert resumed.code == 0, resumed.err
+    whole = run_process([*case.command(), *flags("output_directory=whole")], workdir)
+    assert whole.code == 0, whole.err
+    check_same(run, (workdir / "whole" / case.name / "latest").resolve())
+
+
+def test_a_signal_that_is_raised_at_once_is_remembered_too():
+    with interruptible(at_once=True) as asked:
+        with pytest.raises(KeyboardInterrupt):
+            send(signal.SIGTERM)
+        assert asked(), "whoever swallows it does not keep the run from stopping"
 
 
 def send(number: signal.Signals) -> None:

@@ -17,7 +17,6 @@ import proxima
 from proxima.core.distributions import categorical
 from proxima.core.errors import ProximaError
 from proxima.domains.control.domain import build
-from proxima.domains.control.gymnasium_spaces import notes
 
 SMALL = {
     "num_envs": 4,
@@ -261,15 +260,6 @@ def test_predictions_are_in_the_environments_own_terms(workdir):
         trainer.predict(np.zeros(3))
 
 
-def test_numbers_are_told_apart_and_actions_start_where_the_environment_says():
-    lake = gymnasium.make("FrozenLake-v1")
-    assert notes(lake.observation_space, lake.action_space) == {"one_hot": {"": [0, 16]}}
-    counter = known_envs.Counter()
-    assert notes(counter.observation_space, counter.action_space) == {"action_start": [-1]}
-    cart = gymnasium.make("CartPole-v1")
-    assert notes(cart.observation_space, cart.action_space) == {}
-
-
 def test_a_policy_is_saved_and_found_again_by_every_name(trained, monkeypatch):
     directory, trainer, _ = trained
     saved = trainer.save(directory / "kept")
@@ -289,6 +279,7 @@ def test_a_policy_is_saved_and_found_again_by_every_name(trained, monkeypatch):
         np.testing.assert_array_equal(policy(obs), expected)
         np.testing.assert_array_equal(policy.predict(obs), expected)
     assert "ppo on CartPole-v1" in repr(policy) and "(4,)" in repr(policy)
+    assert "last checkpoint, step 512" in repr(policy)
     trainer.save(directory / "kept")  # over an older one
     (directory / "other").mkdir()
     with pytest.raises(ProximaError, match="is no policy"):

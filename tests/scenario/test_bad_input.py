@@ -32,8 +32,8 @@ YAML = {
     "object.yaml": "env: !!python/object:os.system {}\n",
 }
 MISTAKES = {
-    "nothing named": ([], ["--scenario", "--config"]),
-    "both named": (["--scenario", "cartpole", "--config", "list.yaml"], ["--scenario", "--config"]),
+    "nothing named": ([], ["proxima experiment NAME", "--config"]),
+    "both named": (["--scenario", "cartpole", "--config", "list.yaml"], ["name one scenario"]),
     "unknown scenario": (["--scenario", "cartpol"], ["cartpol", "did you mean cartpole"]),
     "unknown key": (
         ["--scenario", "cartpole", "--set", "algorithm.learning_rat=1"],

@@ -357,7 +357,8 @@ TRADING = "env: {backend: trading}\ndata: {pattern: sine_wave"
         ),
         (
             f"{TRADING}, split: {{validation: 0.5, test: 0.5}}}}",
-            "data.split.validation: 0.5 and data.split.test 0.5 leave nothing to train on",
+            "data.split.validation: 0.5 and data.split.test 0.5 leave nothing to train on; together "
+            "they must be less than 1",
         ),
         (
             f"{TRADING}, split: {{folds: 3, fold: 3}}}}",

@@ -1,5 +1,7 @@
 """Small checkpoints to save, and states to compare."""
 
+import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import jax
@@ -28,7 +30,22 @@ def assert_identical(one, other) -> None:
 
 def save(directory: Path, step: int, state=None, keep=2, best=False, **more) -> Path:
     state = small_state(step) if state is None else state
-    return checkpoint.save(directory, step, state, MANIFEST, keep, best, **more)
+    loop = MANIFEST["loop"] | {"chunks": step}
+    return checkpoint.save(directory, step, state, MANIFEST | {"loop": loop}, keep, best, **more)
+
+
+def common_step(directories: Iterable[Path]) -> int | None:
+    """The newest step at which all of these can go on, where none has stopped."""
+    paths = checkpoint.common_moment(directories, lambda path, manifest: False)
+    return None if paths is None else max(map(checkpoint.step_of, paths))
+
+
+def edit_manifest(saved: Path, **changes) -> None:
+    """A manifest with changes that its digest would show, and without one, as those of before are."""
+    file = saved / checkpoint.MANIFEST
+    manifest = json.loads(file.read_text()) | changes
+    manifest.pop(checkpoint.DIGEST, None)
+    file.write_text(json.dumps(manifest))
 
 
 def names(directory: Path) -> list[str]:

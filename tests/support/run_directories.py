@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from rollout_frames import random_prices, rollout
 
+from proxima.domains.trading.accounting import account
+from proxima.domains.trading.config import TradingEnvConfig
 from proxima.domains.trading.page import METRICS
 from proxima.domains.trading.results import (
     Chance,
@@ -15,6 +17,7 @@ from proxima.domains.trading.results import (
     TradingSummary,
     TradingTrial,
 )
+from proxima.domains.trading.trades import trades_frame, trades_of
 from proxima.run import results
 from proxima.run.files import create_run
 from proxima.run.results import (
@@ -125,9 +128,11 @@ def trading_summary(trials, references) -> TradingSummary:
         references=References(splits=dict.fromkeys(SPLITS, beside)),
         aggregate=dict.fromkeys(SPLITS, over_trials(trials, "agent")),
         score=dict.fromkeys(SPLITS, scores),
-        chosen_trial=1,
+        chosen_trial=min(1, len(trials) - 1),
         deflated_sharpe=0.61,
         alarms=(),
+        periods_per_year=365.0,
+        periods_from="the times of the train split",
     )
 
 
@@ -174,11 +179,19 @@ def info_of(files, trials, **changes: Any) -> RunInfo:
     return RunInfo(**(usual | changes))
 
 
+def made_up_trades(seed):
+    """The trades of one who tosses a coin at every bar."""
+    targets = np.random.default_rng(seed).choice([-1.0, 1.0], BARS)
+    done = account(targets, prices()[1:] / prices()[:-1] - 1, 0.001, 0.0)
+    time = np.datetime64("2020-01-01", "us") + np.arange(BARS + 1) * np.timedelta64(1, "D")
+    return trades_frame(trades_of(done, prices(), TradingEnvConfig()), time)
+
+
 def write_run(output, trials=TRIALS, trading=False):
     """A finished run's directory, as far as a report reads it."""
     files = create_run(str(output), "cartpole", trials)
     name, backend = ("SineWave-v0", "trading") if trading else ("CartPole-v1", "gymnax")
-    data = "data: {pattern: sine_wave, periods_per_year: 252.0, leaky: false}\n" if trading else ""
+    data = "data: {pattern: sine_wave, periods_per_year: null, leaky: false}\n" if trading else ""
     files.scenario.write_text(
         f"name: cartpole\ndescription: {json.dumps(EVIL)}\n{data}"
         f"env: {{name: {name}, backend: {backend}}}\nevaluation: {{checkpoint: best}}\n"
@@ -207,6 +220,8 @@ def write_run(output, trials=TRIALS, trading=False):
         if trading:
             (files.trial(trial) / "rollouts").mkdir()
             frames[trial].write_parquet(files.trial(trial) / "rollouts" / "test.parquet")
+            (files.trial(trial) / "trades").mkdir()
+            made_up_trades(trial).write_parquet(files.trial(trial) / "trades" / "test.parquet")
     results.write(files.summary, summary_of(files, judged, details=details))
     results.write(files.info, info_of(files, judged))
     return files

@@ -26,6 +26,7 @@ def track(warnings: list[str], resume_from: RunIds | None = None, **config) -> T
         "20260101-000000-aaaa",
         PARAMS,
         [7, 8],
+        description="Balance a pole.",
         resume_from=resume_from,
         warn=warnings.append,
     )
@@ -44,7 +45,7 @@ def write(uri: str, *work: Work, resume_from: RunIds | None = None) -> list[Answ
         inbox.put(each)
     answers: list[Answer] = []
     children = [ChildRun(f"trial_{k}", k, seed) for k, seed in enumerate((7, 8))]
-    plan = Plan(uri, "cartpole", "20260101-000000-aaaa", {}, children, *(resume_from or ()))
+    plan = Plan(uri, "cartpole", "20260101-000000-aaaa", {}, children, {}, *(resume_from or ()))
     Writer(plan, inbox, answers.append).run()
     assert isinstance(answers[-1], Finished)
     return answers

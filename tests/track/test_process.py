@@ -24,6 +24,7 @@ def test_messages_survive_the_pipe():
             "run",
             {"ü": "1"},
             [ChildRun("trial_0", 0, 7), ChildRun("trial_0_sft", 0, 8, "sft")],
+            {"mlflow.user": "me"},
             "parent",
             ["a", "b"],
         ),

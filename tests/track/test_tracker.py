@@ -13,7 +13,7 @@ from tracking import BOTH, THEIR_WARNINGS, client_of, history, only, track, wait
 from proxima.track import store
 from proxima.track.messages import Artifacts, Failed, Metrics, Warned
 from proxima.track.process import flatten
-from proxima.track.tracker import RunIds, no_tracker
+from proxima.track.tracker import Candidate, RunIds, no_tracker
 
 pytestmark = THEIR_WARNINGS
 
@@ -30,7 +30,7 @@ def test_a_run_is_read_back_as_it_was_logged(tmp_path, capfd):
     (tmp_path / "scenario.yaml").write_text("name: cartpole\n")
     warnings: list[str] = []
     tracker = track(warnings, register=False)
-    tracker.register(0, plots, {})  # would be an error
+    tracker.register(0, Candidate(str(plots), "", {}, None))  # would be an error
     for step in (100, 200):
         for trial in np.arange(2):
             tracker.log_metrics(trial, step, {"episode/return": step + trial})
@@ -51,6 +51,8 @@ def test_a_run_is_read_back_as_it_was_logged(tmp_path, capfd):
     first, second = (client.get_run(run) for run in outcome.child_run_ids)
     assert client.get_experiment(parent.info.experiment_id).name == "cartpole"
     assert parent.data.params["algorithm.gamma"] == "0.99"
+    assert parent.data.tags["mlflow.note.content"] == "Balance a pole."
+    assert parent.data.tags["mlflow.source.name"] and parent.data.tags["mlflow.user"]
     assert parent.data.metrics == {"aggregate/iqm": 200.5}
     assert set(first.data.metrics) == {"episode/return", "loss/c", "loss/d"}
     assert np.isnan(first.data.metrics["loss/c"])
@@ -163,7 +165,7 @@ def test_no_tracker_does_nothing(tmp_path):
         tracker.log_metrics(0, 1, {"loss/policy": 1.0})
         tracker.log_parent_metrics(1, {})
         tracker.log_artifacts(None, tmp_path, None)
-        tracker.register(0, tmp_path, {})
+        tracker.register(0, Candidate(str(tmp_path), "", {}, None))
         assert tracker.ids() is None
         assert tracker.finish(BOTH, "finished") == (None, (), (), None, None)
     assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checkpoints import assert_identical, names, save, small_state, step_names
+from checkpoints import assert_identical, common_step, names, save, small_state, step_names
 
 from proxima.core.errors import ProximaError
 from proxima.core.types import TrainState
@@ -107,7 +107,7 @@ def test_every_moment_of_a_save_is_a_good_one_to_be_killed_at(tmp_path):
             assert state.learner["weight"][0] == manifest["loop"]["value"]
         for name in filter(re.compile("step_").match, names(tmp_path)):
             assert len(list((tmp_path / "checkpoints" / name).iterdir())) == 2
-        assert checkpoint.common_step([tmp_path]) is not None
+        assert common_step([tmp_path]) is not None
 
     def trace(frame, event, argument):
         nonlocal moments
@@ -183,7 +183,7 @@ def test_a_process_killed_at_any_moment_leaves_a_loadable_trial(tmp_path):
                 path = tmp_path / "checkpoints" / link
                 loaded, manifest = checkpoint.load(path, state(0))
                 assert_identical(loaded, state(manifest["loop"]["count"]))
-            assert checkpoint.common_step([tmp_path]) in checkpoint.available_steps(tmp_path)[-1:]
+            assert common_step([tmp_path]) in checkpoint.available_steps(tmp_path)[-1:]
             counts.append(checkpoint.load_manifest(tmp_path)["loop"]["count"])
         saver.stdin.close()
     assert saver.returncode == 0

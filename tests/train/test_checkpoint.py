@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from checkpoints import MANIFEST, assert_identical, save, small_state
+from checkpoints import MANIFEST, assert_identical, common_step, save, small_state, step_names
 from problems import problem_of
 
 from proxima.algorithms.ppo import PPOConfig, ppo
@@ -197,24 +197,52 @@ def test_one_saved_only_for_being_the_best_pushes_out_none_to_resume_from(tmp_pa
     assert checkpoint.available_steps(tmp_path) == [10, 20, 23]
     assert checkpoint.load_manifest(tmp_path)["step"] == 20
     assert checkpoint.load_manifest(tmp_path / "checkpoints" / "best")["step"] == 23
-    assert checkpoint.common_step([tmp_path]) == 20
+    assert common_step([tmp_path]) == 20
 
 
 def test_common_step_is_the_newest_that_all_have_whole(tmp_path):
     trials = [tmp_path / f"trial_{k}" for k in range(3)]
-    assert checkpoint.common_step(trials) is None
+    assert common_step(trials) is None
     for step in (10, 20, 30, 40):
         for trial in trials[: 2 if step == 40 else 3]:
             save(trial, step, keep=9)
-    assert checkpoint.common_step(trials) == 30
+    assert common_step(trials) == 30
     state = checkpoint.at_step(trials[1], 30) / "state.safetensors"
     state.write_bytes(state.read_bytes()[:-1])
-    assert checkpoint.common_step(trials) == 20
+    assert common_step(trials) == 20
     (checkpoint.at_step(trials[2], 20) / "manifest.json").write_text("{")
-    assert checkpoint.common_step(trials) == 10
+    assert common_step(trials) == 10
     (checkpoint.at_step(trials[0], 10) / "state.safetensors").unlink()
-    assert checkpoint.common_step(trials) is None
-    assert checkpoint.common_step(trials[:1]) == 40
+    assert common_step(trials) is None
+    assert common_step(trials[:1]) == 40
+
+
+def test_a_trial_that_has_stopped_is_in_every_later_moment(tmp_path):
+    going, stopped = tmp_path / "trial_0", tmp_path / "trial_1"
+    for chunk in (10, 20, 30):
+        save(going, chunk, keep=9)
+    for chunk in (10, 15):
+        save(stopped, chunk, keep=9)
+
+    def steps(at_step_of_stop: int) -> list[str] | None:
+        paths = checkpoint.common_moment(
+            [going, stopped], lambda path, manifest: manifest["step"] == at_step_of_stop
+        )
+        return paths and [path.name for path in paths]
+
+    assert steps(15) == step_names(30, 15)
+    assert steps(-1) == step_names(10, 10), "not stopped: both were there only then"
+
+
+def test_going_back_removes_what_came_after_and_says_whether_the_best_did(tmp_path):
+    for step, best in ((10, False), (20, True), (30, False)):
+        save(tmp_path, step, keep=9, best=best)
+    assert not checkpoint.go_back(checkpoint.at_step(tmp_path, 20))
+    assert checkpoint.available_steps(tmp_path) == [10, 20]
+    assert checkpoint.load_manifest(tmp_path)["step"] == 20
+    assert checkpoint.go_back(checkpoint.at_step(tmp_path, 10))
+    assert checkpoint.available_steps(tmp_path) == [10]
+    assert not (tmp_path / "checkpoints" / "best").is_symlink()
 
 
 def test_paths_that_mean_a_checkpoint(tmp_path):

@@ -6,16 +6,11 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from checkpoints import save, small_state
+from checkpoints import common_step, edit_manifest, save, small_state
 
 from proxima.core.errors import ProximaError
 from proxima.core.types import TrainState
 from proxima.train import checkpoint
-
-
-def edit_manifest(saved: Path, **changes) -> None:
-    manifest = json.loads((saved / "manifest.json").read_text())
-    (saved / "manifest.json").write_text(json.dumps(manifest | changes))
 
 
 def refused(path: Path, template=None) -> str:
@@ -70,7 +65,7 @@ def test_a_checkpoint_of_another_version_is_refused(tmp_path):
     (saved / "manifest.json").write_text('{"format": 99, "versions": {"proxima": "7.2.0"}}')
     told = "is a checkpoint of format 99, and this version reads 1; install proxima 7.2.0 to go on"
     assert told in refused(saved)
-    assert checkpoint.common_step([tmp_path]) == 4  # there, and for `load` to refuse
+    assert common_step([tmp_path]) == 4  # there, and for `load` to refuse
     (saved / "manifest.json").write_text('{"format": 99}')
     assert "install the version that made it" in refused(saved)
 
@@ -123,3 +118,24 @@ def test_a_state_that_is_not_what_its_manifest_says_is_refused(tmp_path):
         assert "is damaged: state.safetensors" in refused(saved)
     edit_manifest(saved, leaves={"key": 3})
     assert "manifest.json has no proper leaves" in refused(saved)
+
+
+def test_a_manifest_that_was_changed_is_not_believed(tmp_path):
+    saved = save(tmp_path, 8)
+    file = saved / "manifest.json"
+    file.write_text(file.read_text().replace('"chunks": 3', '"chunks": 2'))
+    assert "manifest.json was changed: its SHA-256 is another one" in refused(saved)
+    assert checkpoint.common_step([tmp_path]) is None
+
+
+def test_a_manifest_of_before_has_no_digest_and_is_read(tmp_path):
+    saved = save(tmp_path, 8)
+    edit_manifest(saved)
+    assert checkpoint.DIGEST not in json.loads((saved / "manifest.json").read_text())
+    assert checkpoint.load_manifest(saved)["step"] == 8
+
+
+def test_a_manifest_of_another_step_is_refused(tmp_path):
+    saved = save(tmp_path, 8)
+    edit_manifest(saved, step=9)
+    assert "manifest.json is of step 9" in refused(saved)

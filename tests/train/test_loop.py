@@ -225,6 +225,15 @@ def test_who_has_stopped_already_keeps_the_reason():
     assert progress.books[0].stopped == "budget" and heard.saved == []
 
 
+def test_who_is_stopped_where_it_is_saved_is_saved_as_stopped():
+    heard = Heard(asks={3: {0: "callback"}})
+    _, progress = run(walk(lanes=2), heard)
+    assert heard.at("save") == [3, 6, 9, 10]
+    (saved,) = heard.saved
+    assert [book.stopped for book in saved.books] == ["callback", None] and saved.chunks == 3
+    assert [book.steps for book in progress.books] == [6, 20]
+
+
 def test_the_first_evaluation_may_stop_it():
     heard = Heard(asks={0: {0: "alarm"}})
     _, progress = run(walk(evaluate_first=True), heard)

@@ -95,7 +95,7 @@ class DDPGConfig:
     """Pull of the Ornstein-Uhlenbeck path back to 0 per step; 1 makes it Gaussian noise."""
     critic_loss: Literal["l2", "l1", "smooth_l1"] = "l2"
     """Loss of a critic's error: its square, its size, or its square below 1 and its size above."""
-    critics: Annotated[int, Ge(1)] = 1
+    critics: Annotated[int, Interval(ge=1, le=64)] = 1
     """Critics, of which the least sets the target; 2 in TD3."""
     policy_delay: Annotated[int, Ge(1)] = 1
     """Critic steps per step of the actor and of the targets; 2 in TD3."""

@@ -391,4 +391,7 @@ ALGORITHM = Algorithm(
         Panel("train/grad_norm", "gradient norm"),
     ),
     shared_samples=lambda config: config.minibatch_size,
+    over_budget=lambda config: (
+        () if config.final_learning_rate in (None, config.learning_rate) else ("learning_rate",)
+    ),
 )

@@ -12,6 +12,7 @@ def main() -> Any:
     from proxima.cli.app import app
 
     _open_standard_streams()
+    os.environ["MPLBACKEND"] = "agg"  # a command opens no window, whatever a notebook asks for
     # or Python looks at all that JAX has left behind, which takes a second
     atexit.register(gc.freeze)
     try:

@@ -19,26 +19,31 @@ def add_commands(app: typer.Typer) -> None:
 
 def evaluate(
     run: Annotated[str, argument("RUN", "An experiment, a run, a trial or a checkpoint.")],
-    episodes: Annotated[int, typer.Option(help="Episodes per policy.", min=1)] = 100,
+    episodes: Annotated[int, typer.Option(help="Episodes per policy.", min=1, max=1_000_000)] = 100,
+    trial: Annotated[
+        int | None, typer.Option(help="Which trial of a run; its first one by default.", min=0)
+    ] = None,
     film: Annotated[Path | None, path_option("Draw a GIF of the trained policy here.")] = None,
     output: Output = "logs",
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Measure a trained policy on the fixed evaluation episodes."""
+    from proxima.report.numbers import brief
     from proxima.run.evaluate import evaluate_reference
 
-    result = evaluate_reference(run, episodes, film, output)
+    result = evaluate_reference(run, episodes, film, output, trial)
     if json:
         print_json(result)
         return
-    say(f"{result['checkpoint']}  (step {result['step']:,})")
+    kind = f"{result['kind']} checkpoint".strip()
+    say(f"{result['checkpoint']}  ({kind}, step {result['step']:,})")
     for name, label in (("evaluation", "greedy "), ("sampled", "sampled"), ("random", "random ")):
         row = result[name]
         say(
-            f"{label}  return {row['return_mean']:9.2f} ± {row['return_std']:.2f}"
-            f"  (min {row['return_min']:.1f}, max {row['return_max']:.1f})"
-            f"  length {row['length_mean']:.1f}  over {row['episodes']} episodes",
+            f"{label}  return {brief(row['return_mean']):>9} ± {brief(row['return_std'])}"
+            f"  (min {brief(row['return_min'])}, max {brief(row['return_max'])})"
+            f"  length {row['length_mean']:,.1f}  over {row['episodes']} episodes",
         )
     if film is not None:
         say(f"Film: {film}")

@@ -8,23 +8,35 @@ import typer
 
 def expand(value: Any) -> Any:
     """A path or several, as given on the command line, with `~` as the home directory."""
-    from proxima.core.paths import expand_home
+    from proxima.core.paths import usable_path
 
     if isinstance(value, list):
         return [expand(item) for item in value]
     if isinstance(value, Path):
-        return Path(expand_home(str(value)))
-    return value if value is None else expand_home(value)
+        return Path(usable_path(str(value)))
+    return value if value is None else usable_path(value)
 
 
-def argument(metavar: str, help: str) -> Any:
-    """What a command is about: a name or a path."""
-    return typer.Argument(metavar=metavar, help=help, callback=expand)
+def argument(metavar: str, help: str, complete: Any = None) -> Any:
+    """What a command is about: a name or a path; `complete` gives a shell the names that begin so."""
+    return typer.Argument(metavar=metavar, help=help, callback=expand, autocompletion=complete)
 
 
 def path_option(help: str) -> Any:
     """An option that may be a path."""
     return typer.Option(help=help, callback=expand)
+
+
+def shipped_names(begun: str) -> list[str]:
+    """The shipped scenarios whose names begin so, for a shell that completes what is typed."""
+    from proxima.scenario import shipped
+
+    return [name for name in shipped() if name.startswith(begun)]
+
+
+def run_names(begun: str) -> list[str]:
+    """The experiments in logs/ whose names begin so."""
+    return sorted(path.parent.name for path in Path("logs").glob(f"{begun}*/latest"))
 
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]

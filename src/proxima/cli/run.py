@@ -6,7 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
-from proxima.cli.options import Debug, Json, Output, Settings, argument, path_option
+from proxima.cli.options import (
+    Debug,
+    Json,
+    Output,
+    Settings,
+    argument,
+    path_option,
+    run_names,
+    shipped_names,
+)
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -16,7 +25,12 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def experiment(
-    scenario: Annotated[str | None, typer.Option(help="A shipped scenario's name.")] = None,
+    name: Annotated[
+        str | None, argument("SCENARIO", "A shipped scenario's name, or a file.", shipped_names)
+    ] = None,
+    scenario: Annotated[
+        str | None, typer.Option(help="The same, as an option.", autocompletion=shipped_names)
+    ] = None,
     config: Annotated[Path | None, path_option("A scenario file of your own.")] = None,
     trials: Annotated[int | None, typer.Option(help="Independent repetitions.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the first trial.")] = None,
@@ -29,14 +43,14 @@ def experiment(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Train, evaluate, track and compare all trials of a scenario."""
+    """Train all trials of a scenario, evaluate and track them."""
     from proxima.core.errors import ProximaError
     from proxima.scenario import load
 
-    named = config or scenario
-    if named is None or (scenario and config):
+    given = [each for each in (name, scenario, config) if each]
+    if len(given) != 1:
         raise ProximaError(
-            "name one scenario: --scenario NAME (proxima scenarios lists them) or --config FILE"
+            "name one scenario: proxima experiment NAME (proxima scenarios lists them) or --config FILE"
         )
     flags = {
         "trials": trials,
@@ -44,10 +58,7 @@ def experiment(
         "training.max_steps": max_steps,
         "tracking.enabled": False if no_mlflow else None,
     }
-    given = [
-        f"{key}={json_module.dumps(value)}" for key, value in flags.items() if value is not None
-    ]
-    loaded = load(named, [*(set_ or []), *given])
+    loaded = load(given[0], [*(set_ or []), *_flags(flags)])
 
     from proxima.cli.console import write
     from proxima.cli.data import generate_for
@@ -67,14 +78,24 @@ def experiment(
     _show(console, summary, json)
 
 
+def _flags(values: dict[str, Any]) -> list[str]:
+    """Options that stand for settings, those that were given, as --set has them."""
+    return [
+        f"{key}={json_module.dumps(value)}" for key, value in values.items() if value is not None
+    ]
+
+
 def resume(
-    run: Annotated[str, argument("RUN", "An experiment (its latest run) or a run id.")],
+    run: Annotated[str, argument("RUN", "An experiment (its latest run) or a run id.", run_names)],
+    max_steps: Annotated[
+        int | None, typer.Option(help="Environment steps per trial; more: beyond its end.")
+    ] = None,
     set_: Settings = None,
     output: Output = "logs",
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Go on with a run that was stopped or killed, exactly where it was saved."""
+    """Go on with a run where it was saved, also beyond its end."""
     from proxima.run.files import find_run
     from proxima.run.read import load_scenario
     from proxima.run.resume import resume_experiment
@@ -85,7 +106,8 @@ def resume(
     console = run_console(stderr=json)
     display = live_display(console, load_scenario(files))
     try:
-        summary = resume_experiment(str(files.root), changes=set_ or [], display=display)
+        changes = [*(set_ or []), *_flags({"training.max_steps": max_steps})]
+        summary = resume_experiment(str(files.root), changes=changes, display=display)
     finally:
         display.close()
     _show(console, summary, json)

@@ -1,12 +1,13 @@
 """Commands that show something: scenarios, compare, report, schema, dashboard."""
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from proxima.cli.console import print_json, say, show_table
-from proxima.cli.options import Debug, Json, Output, argument, path_option
+from proxima.cli.options import Debug, Json, Output, argument, path_option, shipped_names
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -17,7 +18,10 @@ def add_commands(app: typer.Typer) -> None:
 
 def scenarios(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Show this scenario in full.")
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="Show this scenario in full.", autocompletion=shipped_names
+        ),
     ] = None,
     debug: Debug = False,
 ) -> None:
@@ -26,24 +30,31 @@ def scenarios(
 
     if name is None:
         _list_scenarios()
-        say("Run one:  proxima experiment --scenario NAME     See one:  proxima scenarios NAME")
+        say("\nRun one:  proxima experiment NAME     See one:  proxima scenarios NAME")
         return
     scenario = load(name)
-    say(f"# {scenario.description}\n# every setting, defaults included", style="dim")
+    say(f"# {scenario.description}\n# {_overview(scenario)}", style="dim")
+    say("# every setting, defaults included", style="dim")
     say(dump(scenario).removesuffix("\n"))
 
 
 def _list_scenarios() -> None:
-    """Two lines for each: what trains on what and for how long, and what it is."""
-    from proxima.build import domain_of
+    """A line for each: its name, and what it is."""
     from proxima.scenario import load, shipped
 
-    for name in shipped():
-        scenario = load(name)
-        algorithm, environment, budget, target = domain_of(scenario).overview(scenario)
-        aim = "" if target == "–" else f", target {target}"
-        say(f"{name}  ({algorithm} · {environment} · {budget}{aim})")
-        say(f"    {scenario.description}", style="dim")
+    names = list(shipped())
+    width = max(map(len, names))
+    for name in names:
+        say(f"{name:<{width}}  {load(name).description}")
+
+
+def _overview(scenario: Any) -> str:
+    """What trains on what, for how long and up to where."""
+    from proxima.build import domain_of
+
+    algorithm, environment, budget, target = domain_of(scenario).overview(scenario)
+    aim = "" if target == "–" else f", target {target}"
+    return f"{algorithm} · {environment} · {budget}{aim}"
 
 
 def compare(
@@ -53,7 +64,7 @@ def compare(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Compare runs: intervals side by side, paired differences, one plot."""
+    """Compare runs: intervals, paired differences, one plot."""
     from rich.table import Table
 
     from proxima.run.report import compare_references
@@ -62,7 +73,9 @@ def compare(
     if json:
         print_json({"runs": rows, "improvements": improvements})
         return
-    table = Table("run", "trials", "IQM", "interval", "steps", "steps/s", "converged")
+    table = Table("run")
+    for name in ("trials", "IQM", "interval", "steps", "steps/s", "converged"):
+        table.add_column(name, justify="right")
     for row in rows:
         table.add_row(*_cells(row))
     show_table(table)
@@ -74,24 +87,28 @@ def compare(
 def _cells(row: dict[str, Any]) -> list[Any]:
     from rich.text import Text
 
-    def number(key: str, form: str) -> str:
-        return "–" if row[key] is None else format(row[key], form)
+    from proxima.report.numbers import NOTHING, brief
+
+    def whole(key: str) -> str:
+        return NOTHING if row[key] is None else f"{row[key]:,.0f}"
 
     return [
         Text(str(row["name"])),
         str(row["trials"]),
-        number("iqm", ".1f"),
+        brief(row["iqm"]),
         _interval(row),
-        number("steps", ",.0f"),
-        number("steps/s", ",.0f"),
+        whole("steps"),
+        whole("steps/s"),
         str(row["converged"]),
     ]
 
 
 def _interval(row: dict[str, Any]) -> str:
+    from proxima.report.numbers import NOTHING, brief
+
     if row["low"] is None:
-        return "–"
-    return f"{row['low']:.1f} … {row['high']:.1f} ({row['coverage']} %)"
+        return NOTHING
+    return f"{brief(row['low'])} … {brief(row['high'])} ({row['coverage']} %)"
 
 
 def report(
@@ -102,7 +119,7 @@ def report(
     output: Output = "logs",
     debug: Debug = False,
 ) -> None:
-    """Write a finished run's report: one HTML file with everything in it."""
+    """Write a finished run's report: one page, complete."""
     from proxima.run.report import report_reference
 
     say(f"Report: {report_reference(run, out, output)}")
@@ -125,9 +142,15 @@ def schema(
 def dashboard(
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 5000,
     uri: Annotated[str | None, path_option("MLflow store; default: the embedded one.")] = None,
+    browse: Annotated[
+        bool | None,
+        typer.Option("--open/--no-open", help="Open a browser; default: in a terminal."),
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Open MLflow's pages on the runs, for this machine only."""
+    from proxima.run.signals import raising
     from proxima.track.dashboard import serve
 
-    serve(uri, port)
+    with raising():  # SIGTERM and SIGHUP end the server too
+        serve(uri, port, sys.stdout.isatty() if browse is None else browse)

@@ -4,7 +4,7 @@ Each file in `algorithms/` ends with its `Algorithm`; `build.py` finds it by nam
 the same door: `algorithm: {name: "my_package:ALGORITHM"}`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 from proxima.core.faults import Fault
@@ -53,3 +53,5 @@ class Algorithm(NamedTuple):
     shared_samples: Callable[[Any], int] = lambda config: 1
     learning_begins: Callable[[Any], int] = lambda config: 0  # environment steps before it
     acting: Acting = "act"
+    # config → its settings whose value changes over the budget
+    over_budget: Callable[[Any], Sequence[str]] = lambda config: ()

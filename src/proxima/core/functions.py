@@ -9,13 +9,15 @@ import importlib
 import importlib.util
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from proxima.core.errors import ProximaError
 
 GIVEN = "python:"  # begins the paths of objects that only the process that was given them can find
+OURS = __name__.partition(".")[0]
 _given: dict[str, Any] = {}
+_imported: dict[str, str] = {}  # modules that settings named, and their files
 
 
 def object_at(path: str, setting: str, kind: str = "object") -> Any:
@@ -28,9 +30,9 @@ def object_at(path: str, setting: str, kind: str = "object") -> Any:
             f"module; go on in that program, or put it into a module and name it package.module:{kind}"
         )
     module, _, name = path.replace(":", ".").rpartition(".")
-    if not module or not name:
+    if not module or not all(part.isidentifier() for part in (*module.split("."), name)):
         raise ProximaError(
-            f"{setting}: {path!r} is not a dotted path such as package.module.{kind}"
+            f"{setting}: {path[:80]!r} is not a dotted path such as package.module.{kind}"
         )
     try:
         names = vars(importlib.import_module(module))
@@ -39,9 +41,45 @@ def object_at(path: str, setting: str, kind: str = "object") -> Any:
             f"{setting}: cannot import {module} ({failure}); it must be installed, or stand in the "
             "working directory or beside the scenario's file"
         ) from failure
+    except Exception as failure:  # the module's own code, which may do anything
+        raise ProximaError(
+            f"{setting}: {module} fails when it is imported: {type(failure).__name__}: {failure}"
+        ) from failure
+    note_import(module)
     if name not in names or (kind == "function" and not callable(names[name])):
         raise ProximaError(f"{setting}: {module} has no {kind} {name}")
     return names[name]
+
+
+def note_import(module: str) -> None:
+    """A setting named this module, and it was imported."""
+    _imported[module] = vars(sys.modules[module]).get("__file__") or "built in"
+
+
+def imports_in(settings: Mapping[str, Any]) -> list[str]:
+    """What was imported because these settings name it, a sentence each; our own modules are left out."""
+    named: dict[str, list[str]] = {}
+    for key, value in _texts_in(settings, ""):
+        path = value.replace(":", ".")
+        for module in _imported:
+            if path.startswith(f"{module}.") and module.partition(".")[0] != OURS:
+                named.setdefault(module, []).append(key)
+    return [
+        f"Imports {module} ({_imported[module]}), named by {', '.join(keys)}."
+        for module, keys in named.items()
+    ]
+
+
+def _texts_in(value: Any, key: str) -> Iterator[tuple[str, str]]:
+    """Every text in settings, with its dotted key."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _texts_in(inner, f"{key}.{name}".lstrip("."))
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _texts_in(inner, f"{key}.{number}")
 
 
 def function_at(path: str, setting: str) -> Callable[..., Any]:

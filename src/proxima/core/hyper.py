@@ -3,8 +3,13 @@
 from dataclasses import fields, replace
 from typing import Any, TypeVar, get_args, get_type_hints
 
+import jax
 import jax.numpy as jnp
 from jax import Array
+
+from proxima.core.types import PyTree
+
+FIELD = jax.tree_util.GetAttrKey("hyper")  # of a learner: where its numbers are
 
 Hyper = TypeVar("Hyper", bound=tuple[Any, ...])
 Config = TypeVar("Config")
@@ -40,3 +45,15 @@ def without_numbers(config: Config, kind: type[tuple[Any, ...]], *null_numbers: 
     ]
     texts = dict.fromkeys([*numbers, *null_numbers], "a leaf of the learner")
     return replace(config, **texts)  # type: ignore[type-var]
+
+
+def with_numbers_of(fresh: PyTree, saved: PyTree) -> PyTree:
+    """The saved state with the fresh one's numbers: all leaves below a field `hyper`.
+
+    They are settings, not what was learnt: whoever goes on with other settings goes on with these.
+    """
+
+    def choose(path: Any, mine: Any, theirs: Any) -> Any:
+        return mine if FIELD in path else theirs
+
+    return jax.tree_util.tree_map_with_path(choose, fresh, saved)

@@ -14,6 +14,8 @@ from proxima.core.faults import Fault
 from proxima.core.spaces import ObservationSpace, Space
 from proxima.core.types import PyTree
 
+WIDEST = 1_000_000  # numbers side by side in a net; two such layers are more than a machine holds
+
 
 class PolicyAndValue(Protocol):
     """What a learner needs of a net, over any leading axes."""

@@ -108,6 +108,8 @@ class Prepared(NamedTuple):
     final_metrics: Callable[[TrialResult], Mapping[str, float]] = lambda trial: {}  # to the tracker
     # Files and folders of a trial that the tracker keeps besides the usual.
     artifacts: Sequence[str] = ()
+    scenario: Any = None  # with what the data decided written into it; None: as it was
+    notes: Sequence[str] = ()  # sentences about the data, for the user
     close: Callable[[], None] = lambda: None
 
 
@@ -145,6 +147,21 @@ class Closing(NamedTuple):
     pointers: Mapping[str, str] = {}  # where to look, and what is there
 
 
+# Sections that say what a policy meets, and the settings in them that only training depends on.
+WORLD = ("env", "data", "reward")
+TRAINING_ONLY = ("num_envs", "workers", "groups", "worker_timeout", "on_worker_failure")
+
+
+def evaluated_on(
+    settings: Mapping[str, Any], data: Mapping[str, Any] | None
+) -> Mapping[str, Mapping[str, Any] | Any]:
+    """What the closing episodes of a run depend on, from its scenario and what it noted of its data."""
+    sections = {name: dict(settings[name]) for name in WORLD if settings.get(name)}
+    for name in TRAINING_ONLY:
+        sections.get("env", {}).pop(name, None)
+    return {"domain": settings["domain"], "seed": settings["seed"], **sections}
+
+
 class Domain(NamedTuple):
     """A domain as the rest of the house sees it."""
 
@@ -163,6 +180,10 @@ class Domain(NamedTuple):
     # What a program gives as its environment, a name or an object → the section `env` of a scenario.
     env_settings: Callable[[Any], Mapping[str, Any]] | None = None
     curve: tuple[str, str] = ("", "eval/return_mean")  # stage and metric of the learning curve
+    # Runs in which it differs were not evaluated on the same episodes, so these are not paired.
+    evaluated_on: Callable[[Mapping[str, Any], Mapping[str, Any] | None], Mapping[str, Any]] = (
+        evaluated_on
+    )
     data: Data | None = None
     # A film of an episode: path, name of the environment, recording → whether it can be drawn.
     film: Callable[[Path, str, Any], bool] = lambda path, env_name, recording: False

@@ -4,7 +4,8 @@ Worker processes import this file too: JAX is imported where it is used.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any, SupportsFloat
 
 from proxima.core.errors import ProximaError
 from proxima.core.types import PyTree
@@ -21,13 +22,21 @@ def suggestion(
     return otherwise or f"it has: {', '.join(names)}"
 
 
-def check_params(params: Iterable[str], known: Iterable[str], owner: str) -> None:
-    """An error in words where a key of env.params is none of the owner's settings."""
+def check_params(params: Mapping[str, Any], known: Mapping[str, Any], owner: str) -> None:
+    """An error in words where a key of env.params is none of the owner's settings, or its value is no number.
+
+    `known` has what the settings are by default; from None nothing follows.
+    """
     settings = sorted(known)
-    for key in params:
+    for key, value in params.items():
         if key not in settings:
             hint = suggestion(key, settings, 1, 0.6)
             raise ProximaError(f"env.params.{key}: {owner} has no such setting; {hint}")
+        default = known[key]
+        if isinstance(value, str) and isinstance(default, SupportsFloat):
+            raise ProximaError(
+                f"env.params.{key}: expected a number, got {value!r}; {owner} has {default} there"
+            )
 
 
 def strongly_typed(tree: PyTree) -> PyTree:

@@ -9,10 +9,12 @@ import jax
 import numpy as np
 
 from proxima.build import algorithm
-from proxima.core.spaces import Fields, ObservationSpace, Space, is_discrete, zeros
+from proxima.core.spaces import ObservationSpace, Space, is_discrete
 from proxima.core.types import Agent, PyTree, TrainState, View
 from proxima.domains.domain import Closing, Overview, Trained
+from proxima.domains.interface import Interface
 from proxima.report import plots
+from proxima.report.numbers import brief
 from proxima.report.statistics import interval_words
 from proxima.run.results import Aggregate, Episodes, Outcome, Summary, described
 from proxima.track.registry import Export, export_program, write_policy
@@ -27,6 +29,12 @@ CLOSING_POLICIES: dict[str, Policy] = {
     "sampled": "sampled",
     "random": "random",
 }
+# What an exported policy is.
+NET = "the greedy action of the trained net"
+NET_ALONE = (
+    "the greedy action of the trained net alone, without the search that it was trained with and that an "
+    "evaluation may use: its returns may differ from those of the run"
+)
 HOST_PARTS = ("env", "act", "learn")  # what programs over host environments time themselves
 STATES = {
     "converged": "converged",
@@ -50,8 +58,7 @@ class Built(NamedTuple):
     observation_space: ObservationSpace
     action_space: Space
     layout: Layout
-    # How the environment's own observations and actions differ from the policy's; empty: not at all.
-    space_notes: Callable[[], Mapping[str, Any]] = dict
+    interface: Interface
 
 
 class Rules(NamedTuple):
@@ -136,45 +143,45 @@ def export(scenario: Any, built: Built, trained: Trained) -> None:
     for lane, (state, directory) in enumerate(zip(trained.lanes, trained.trials, strict=True)):
         if (directory / "policy").exists():  # a finish that was killed had come so far
             continue
-        function, weights = policy_function(built.agent, state.learner)
+        function, weights = policy_function(built.agent, state.learner, built.interface)
         if made is None:
-            made = export_program(function, weights, zeros(built.observation_space))
-        write_policy(made, weights, description | {"trial": lane}, directory / "policy")
+            made = export_program(function, weights, {"observation": built.interface.observation})
+        chosen = checkpoint.judged(trained.folders[lane], scenario.evaluation.checkpoint)
+        taken = {"trial": lane, "checkpoint": {"kind": chosen.kind, "step": chosen.step}}
+        write_policy(made, weights, description | taken, directory / "policy")
 
 
 def policy_function(
-    agent: Agent, learner: PyTree
-) -> tuple[Callable[[dict[str, Any], Any], Any], dict[str, Any]]:
-    """The greedy policy as f(weights by name, observations) → actions, and the weights."""
+    agent: Agent, learner: PyTree, interface: Interface
+) -> tuple[Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]], dict[str, Any]]:
+    """The greedy policy as f(weights, inputs) → outputs, all by name, in the environment's own terms."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(agent.policy(learner))
     names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in leaves]
 
-    def act(weights: dict[str, Any], observations: Any) -> Any:
+    def act(weights: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
         policy = jax.tree.unflatten(structure, [weights[name] for name in names])
-        return agent.exploit(policy, View(observations))
+        observations = interface.encode(inputs["observation"], jax.numpy)
+        with jax.enable_x64(False):  # as it was trained; only an environment's own may be wider
+            actions = agent.exploit(policy, View(observations))
+        return {"action": interface.decode(actions, jax.numpy)}
 
     return act, {name: leaf for name, (_, leaf) in zip(names, leaves, strict=True)}
 
 
 def describe_policy(scenario: Any, built: Built) -> dict[str, Any]:
-    """What policy.json says of an exported policy besides its weights."""
-    notes = built.space_notes()
-    return ({"translation": dict(notes)} if notes else {}) | {
+    """What policy.json says of an exported policy besides its weights and its program."""
+    searches = algorithm(scenario.algorithm.name).acting == "search"
+    return {
         "scenario": scenario.name,
         "algorithm": scenario.algorithm.name,
         "env": scenario.env.name,
-        "observation_space": _described_space(built.observation_space),
-        "action_space": _described_space(built.action_space),
+        "policy": NET_ALONE if searches else NET,
+        "observation": built.interface.observation,
+        "action": built.interface.action,
         "network": {"kind": scenario.network.kind},
         # An algorithm of the user's own may have no such setting.
         "normalize_observations": asdict(scenario.algorithm).get("normalize_observations", False),
     }
-
-
-def _described_space(space: ObservationSpace | Space) -> dict[str, Any]:
-    if isinstance(space, Fields):
-        return {name: part._asdict() for name, part in space.items()}
-    return space._asdict()
 
 
 def draw_learning(scenario: Any, trained: Trained, lane: int) -> None:
@@ -218,13 +225,6 @@ def overview(scenario: Any) -> Overview:
     )
 
 
-def shown(value: float | None) -> str:
-    """A return with as many digits as its size asks for: 493.6, but 0.0312."""
-    if value is None:
-        return "–"
-    return f"{value:.1f}" if abs(value) >= 10 or value == 0 else f"{value:.3g}"
-
-
 def closing(summary: Summary, what: str = "Greedy return", beside: str = "") -> Closing:
     """The trials in a table, and the interval over them beside the random policy and fixed rules."""
     rows = [
@@ -251,13 +251,13 @@ def closing(summary: Summary, what: str = "Greedy return", beside: str = "") -> 
 def _spread(episodes: Episodes | None) -> str:
     if episodes is None:
         return "–"
-    return f"{shown(episodes.return_mean)} ± {shown(episodes.return_std)}"
+    return f"{brief(episodes.return_mean)} ± {brief(episodes.return_std)}"
 
 
 def _with_interval(aggregate: Aggregate) -> str:
     words = interval_words(aggregate.n)
-    interval = f"  ({words} {shown(aggregate.low)} … {shown(aggregate.high)})"
-    return shown(aggregate.iqm) + ("" if aggregate.low is None else interval)
+    interval = f"  ({words} {brief(aggregate.low)} … {brief(aggregate.high)})"
+    return brief(aggregate.iqm) + ("" if aggregate.low is None else interval)
 
 
 def _closing_lines(summary: Summary, what: str, beside: str) -> list[str]:
@@ -265,9 +265,9 @@ def _closing_lines(summary: Summary, what: str, beside: str) -> list[str]:
     if aggregate is None or aggregate.iqm is None:
         return ["No trial ended with a usable policy."]
     line = f"{what}, interquartile mean of {aggregate.n} trial(s): {_with_interval(aggregate)}"
-    line += f"; random policy {shown(summary.baselines['random'].iqm)}"
+    line += f"; random policy {brief(summary.baselines['random'].iqm)}"
     for name in summary.references:
-        line += f"; {name.replace('_', ' ')} {shown(summary.baselines[name].iqm)}"
+        line += f"; {name.replace('_', ' ')} {brief(summary.baselines[name].iqm)}"
     if summary.target_reward is not None:
         line += f"; target {summary.target_reward:g}"
     return [line + beside] + [

@@ -4,6 +4,7 @@ environments (compiled, or pools on the host) + algorithm ─► agent ─► pr
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from proxima.build import algorithm, domain_of
 from proxima.core.algorithm import Problem
 from proxima.core.network import NetworkSpec
 from proxima.core.seeds import trial_seeds
-from proxima.core.spaces import ObservationSpace, Space
+from proxima.core.spaces import ObservationSpace, Space, flat_size
 from proxima.core.types import Env
 from proxima.domains import judging
 from proxima.domains.domain import Added, Facts, Planned, Prepared, Trainable, Trained, Verdict
+from proxima.domains.interface import Interface, interface_of
 from proxima.domains.judging import Built, Draw, Film, Rules
 from proxima.run.results import Outcome, TrialResult
 from proxima.scenario.tree import EnvironmentScenario, network
@@ -25,6 +27,7 @@ from proxima.train.compiled.collect import Collector
 from proxima.train.compiled.program import compiled_program
 from proxima.train.devices import DATA, Layout, plan_layout
 from proxima.train.host.program import Pools, host_program
+from proxima.train.memory import Need, check_memory, tree_bytes
 from proxima.train.reinforcement import Settings, reinforcement_stage
 
 METRIC = "episode return (undiscounted)"
@@ -67,10 +70,13 @@ def compiled(
     program = compiled_program(
         agent, collector, layout, scenario.seed, evaluation_env, closing_env, chosen.acting
     )
-    return Built(agent, program, env.observation_space, env.action_space, layout)
+    spaces = env.observation_space, env.action_space
+    return Built(agent, program, *spaces, layout, interface_of(*spaces))
 
 
-def hosted(scenario: Any, spaces: tuple[ObservationSpace, Space], pools: Pools) -> Built:
+def hosted(
+    scenario: Any, spaces: tuple[ObservationSpace, Space], pools: Pools, interface: Interface
+) -> Built:
     """The agent on environments that step on the host."""
     agent = algorithm(scenario.algorithm.name).make(scenario.algorithm, _problem(scenario, *spaces))
     program = host_program(
@@ -81,7 +87,38 @@ def hosted(scenario: Any, spaces: tuple[ObservationSpace, Space], pools: Pools) 
         steps=rollout_steps(scenario),
         experiment_seed=scenario.seed,
     )
-    return Built(agent, program, *spaces, Layout(1, 1))
+    return Built(agent, program, *spaces, Layout(1, 1), interface)
+
+
+def _check_memory(scenario: Any, built: Built) -> None:
+    """An error where states, rollouts or evaluation are more than the machine can hold."""
+    states = built.program.shapes(scenario.trials)
+    weights = jax.eval_shape(jax.vmap(built.agent.policy), states.learner)
+    num_envs, evaluation = scenario.env.num_envs, scenario.evaluation
+    rows = scenario.trials * num_envs * rollout_steps(scenario)
+    row = flat_size(built.observation_space) + flat_size(built.action_space) + 1  # and its reward
+    episodes = max(evaluation.eval_episodes, evaluation.final_episodes)
+    # on the host a few environments play them one after the other
+    lanes = episodes if built.program.exact_anywhere else 0
+    has_replay = "buffer_size" in {field.name for field in fields(scenario.algorithm)}
+    replay = "algorithm.buffer_size, " if has_replay else ""
+    check_memory(
+        [
+            Need(
+                "weights, their optimizer and the replay of all trials",
+                f"{replay}network or trials",
+                tree_bytes(states.learner),
+            ),
+            Need("gradients", "network or trials", tree_bytes(weights)),
+            Need("environments", "env.num_envs or trials", tree_bytes(states.actors)),
+            Need("a rollout", "algorithm.batch_size, env.num_envs or trials", 4 * rows * row),
+            Need(
+                "an evaluation",
+                "evaluation.final_episodes, evaluation.eval_episodes or trials",
+                tree_bytes(states.actors) // num_envs * lanes,
+            ),
+        ]
+    )
 
 
 def _problem(scenario: Any, observation_space: ObservationSpace, action_space: Space) -> Problem:
@@ -130,6 +167,7 @@ def prepared(
 
     `draw` is what the domain draws of a trial instead of its actions and a film.
     """
+    _check_memory(scenario, built)
     seeds = trial_seeds(scenario.seed, scenario.trials)
     episodes = scenario.evaluation.final_episodes
     draw_more = draw or partial(judging.draw_episodes, scenario, built, film)

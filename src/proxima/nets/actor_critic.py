@@ -6,7 +6,7 @@ from typing import Annotated, Literal, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from annotated_types import Ge, MinLen
+from annotated_types import Interval, Len
 from jax import Array
 
 from proxima.core.distributions import (
@@ -17,7 +17,7 @@ from proxima.core.distributions import (
     categorical,
 )
 from proxima.core.errors import ProximaError
-from proxima.core.network import Network
+from proxima.core.network import WIDEST, Network
 from proxima.core.spaces import (
     ACTION_MASK,
     Box,
@@ -39,7 +39,7 @@ class MLPConfig:
 
     kind: Literal["mlp"] = "mlp"
     """The kind of net."""
-    hidden: Annotated[tuple[Annotated[int, Ge(1)], ...], MinLen(1)] = (64, 64)
+    hidden: Annotated[tuple[Annotated[int, Interval(ge=1, le=WIDEST)], ...], Len(1, 64)] = (64, 64)
     """Widths of the hidden layers."""
     activation: Literal["tanh", "relu", "silu"] = "tanh"
     """Nonlinearity after each hidden layer."""

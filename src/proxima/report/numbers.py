@@ -1,4 +1,4 @@
-"""How a page writes numbers: a value in a few digits, an interval, the first of many items."""
+"""How pages and the console write numbers: a value in a few digits, an interval, the first of many."""
 
 from collections.abc import Callable, Sequence
 from math import isfinite
@@ -14,8 +14,20 @@ MOST_ITEMS = 8  # of a list in a sentence
 Write = Callable[[float | None], str]
 
 
+def brief(value: float | None) -> str:
+    """A number on the console, with as many digits as its size asks for: 493.6, but 0.0312."""
+    if value is None or not isfinite(value):
+        return NOTHING
+    return f"{value + 0.0:.1f}" if abs(value) >= 10 or value == 0 else f"{value:.3g}"  # no -0.0
+
+
+def signed(value: float | None) -> str:
+    """A difference on the console, with its sign."""
+    return f"{'+' if value is not None and value > 0 else ''}{brief(value)}"
+
+
 def figure(value: float | None) -> str:
-    """A number in three digits or so: 0.021, 2.71, 1,234, 3.1e9; a dash for none."""
+    """A number in three digits or so: 0.0013, 0.021, 2.71, 1,234, 3.1e9; a dash for none."""
     if value is None or not isfinite(value):
         return NOTHING
     size = abs(value)
@@ -24,7 +36,7 @@ def figure(value: float | None) -> str:
     elif size >= 1000 or value == round(value):
         text = f"{value:,.0f}"
     else:
-        digits = 3 if size < 1 else 2 if size < 10 else 1
+        digits = 4 if size < 0.01 else 3 if size < 1 else 2 if size < 10 else 1
         text = f"{value:.{digits}f}"
     return text.replace("-", "−")
 
@@ -36,6 +48,8 @@ def share(value: float | None) -> str:
     if value >= 99:
         return f"×{figure(round(1 + value) if value < 1e6 else value)}"
     percent = 100 * value
+    if 0 < abs(percent) < 0.005:  # 0.00 would say that there is none
+        return f"{percent:.1g}{SPACE}%".replace("-", "−")
     digits = 1 if abs(percent) >= 1 else 2
     if abs(percent) >= 100 or percent == round(percent):
         digits = 0

@@ -65,7 +65,7 @@ def report(run: RunData, page: Page) -> str:
     about = [
         *page.about,
         f"{trials} trial{'s' * (trials > 1)}",
-        f"started {run.info['started'].replace('T', ' ').replace('+00:00', ' UTC')}",
+        f"started {_time(run.info['started'])}",
         f"run {run.summary['run_id']}",
     ]
     top = heading(name, run.scenario["description"] or "", about)
@@ -75,6 +75,11 @@ def report(run: RunData, page: Page) -> str:
         parts.append(tag("dl.figures", *cards))
     making = section("How it was made", *_making(run, page))
     return document(f"{name} · Proxima report", *parts, *page.sections, making, style=page.style)
+
+
+def _time(moment: str) -> str:
+    """A moment as run.json has it, for a person."""
+    return moment.replace("T", " ").replace("+00:00", " UTC")
 
 
 def _making(run: RunData, page: Page) -> list[Content]:
@@ -89,6 +94,10 @@ def _making(run: RunData, page: Page) -> list[Content]:
     facts = {"Run": run_id, "Files": run.root, **page.facts, **run.info["versions"]}
     if run.info["mlflow_run_id"] is not None:
         facts["MLflow run"] = run.info["mlflow_run_id"]
+    for change in run.info["changes"]:
+        where = f"{'update' if change.stage else 'step'} {change.step:,}"
+        where += f" of {change.stage}, trial {change.trial}" if change.stage else ""
+        facts[f"Changed at {where} ({_time(change.at)})"] = "; ".join(change.words())
     shown = "".join(f"# {purpose}\n{command}\n" for command, purpose in commands.items())
     return [
         table(["", ""], [[name, value] for name, value in facts.items()], "facts"),

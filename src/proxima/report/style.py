@@ -25,6 +25,7 @@ NARROW = 4.2  # of one that is read on a phone
 DOTS = 150  # per inch
 # room around axes, in inches: title above, step names and their label below
 LEFT, RIGHT, ABOVE, BELOW = 0.78, 0.15, 0.36, 0.5
+MOST_DECIMALS = 5
 LETTER = 0.0089  # width of a letter of size 1, in inches
 
 
@@ -256,14 +257,19 @@ def number(value: float, digits: int | None = None) -> str:
     if not isfinite(value):
         return "failed"
     digits = decimals(value) if digits is None else digits
-    return f"{value:,.{digits}f}".replace("-", "−")
+    text = f"{value:,.{digits}f}"
+    if value != 0 and not text.strip("-0."):  # 0.00 would say that there is nothing
+        text = f"{value:.2g}"
+    return text.replace("-", "−")
 
 
 def decimals(value: float) -> int:
     """How many decimals of a number are worth reading."""
     if not isfinite(value) or value == round(value) or abs(value) >= 1000:
         return 0
-    return 1 if abs(value) >= 10 else 2
+    if abs(value) >= 10:
+        return 1
+    return min(max(2, 1 - floor(log10(abs(value)))), MOST_DECIMALS)
 
 
 def _indexed(pixels: NDArray[np.uint8]) -> Any:

@@ -12,6 +12,7 @@ from proxima.report import statistics, style
 from proxima.report.chosen import Scores, roles
 from proxima.report.comparison import RunCurves
 from proxima.report.html import Content, Markup, fold, join, table
+from proxima.report.numbers import signed
 from proxima.report.style import INK, WIDTH, Box
 
 MOST_ROWS = 12  # of a table that is shown whole
@@ -87,12 +88,13 @@ def difference_words(difference: dict[str, Any]) -> str:
     names = f"{difference['first']} − {difference['second']}"
     if difference["difference"] is None:
         return f"{names}: no trial of one can be paired with a trial of the other"
-    text, over = f"{names}: {difference['difference']:+.1f}", ""
+    text, over = f"{names}: {signed(difference['difference'])}", ""
     if difference["difference_low"] is not None:
         count, unit = difference["n"], difference["unit"]
-        text += " [{difference_low:+.1f}, {difference_high:+.1f}]".format(**difference)
+        low, high = (signed(difference[f"difference_{end}"]) for end in ("low", "high"))
+        text += f" [{low}, {high}]"
         over = f" ({statistics.interval_words(count)} over {count} pairs of {unit}s)"
-    return f"{text} per episode{over}; better on {difference['probability']:.0%} of paired episodes"
+    return f"{text} per episode{over}; better on {100 * difference['probability']:.3g} % of paired episodes"
 
 
 def episode_returns(results: Sequence[Record], policy: str = "evaluation") -> list[Sequence[float]]:

@@ -1,13 +1,12 @@
 """What is shown of a run, and what a user's callback gets: views of a chunk, without a screen."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from proxima.train.books import Book
 from proxima.train.loop import Report
-from proxima.train.stage import Schedule, Stage
+from proxima.train.stage import Stage
 
 Callback = Callable[[dict[str, Any]], Any]  # returning False stops what is training
 
@@ -18,22 +17,18 @@ class View(NamedTuple):
     name: str  # of the stage; "" where it is the only one
     stage: Stage
     report: Report
-    seconds: float  # of training so far
-    begun_at: float  # the share of the budget that was done when this process took it up
+    seconds: float  # of training so far, those before a resume included
 
     @property
     def fraction(self) -> float:
-        return budget_used(self.stage.schedule, self.report.progress.books)
-
-
-def budget_used(schedule: Schedule, books: Sequence[Book]) -> float:
-    """How much of the budget is used, the larger of steps and episodes."""
-    used = [0.0]
-    if schedule.max_steps:
-        used.append(max(book.steps for book in books) / schedule.max_steps)
-    if schedule.max_episodes:
-        used.append(max(book.episodes for book in books) / schedule.max_episodes)
-    return min(1.0, max(used))
+        """How much of the budget is used, the larger of steps and episodes."""
+        schedule, books = self.stage.schedule, self.report.progress.books
+        used = [0.0]
+        if schedule.max_steps:
+            used.append(max(book.steps for book in books) / schedule.max_steps)
+        if schedule.max_episodes:
+            used.append(max(book.episodes for book in books) / schedule.max_episodes)
+        return min(1.0, max(used))
 
 
 class Display(NamedTuple):

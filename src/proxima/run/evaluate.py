@@ -11,15 +11,18 @@ import numpy as np
 
 from proxima.build import algorithm, domain_of
 from proxima.core.errors import ProximaError
+from proxima.core.paths import usable_path
 from proxima.domains.domain import Trainable
 from proxima.files import explaining
-from proxima.run.files import find_run
+from proxima.run.files import RunFiles, find_trial
 from proxima.run.read import load_scenario, make_run_importable
 from proxima.run.results import to_json
 from proxima.scenario import EnvironmentScenario, Scenario, from_mapping
 from proxima.train import checkpoint
 from proxima.train.devices import use_compilation_cache
 from proxima.train.memory import memory_metrics
+
+KINDS = (checkpoint.BEST, checkpoint.LAST)
 
 
 @contextmanager
@@ -36,13 +39,23 @@ def _first_stage(scenario: Scenario, folder: Path) -> Iterator[Trainable]:
 
 
 def evaluate_reference(
-    reference: str, episodes: int, film: Path | None = None, output_directory: str = "logs"
+    reference: str,
+    episodes: int,
+    film: Path | None = None,
+    output_directory: str = "logs",
+    trial: int | None = None,
 ) -> dict[str, Any]:
-    """Greedy, sampled and random returns of a checkpoint, named directly or by its run."""
-    path = _find_checkpoint(reference, output_directory)
+    """Greedy, sampled and random returns of a checkpoint, named directly or by its trial or run."""
+    kind, path = _find_checkpoint(reference, output_directory, trial)
     manifest = checkpoint.load_manifest(path)
     make_run_importable(path)
     scenario = replace(from_mapping(manifest["scenario"], str(path / "manifest.json")), trials=1)
+    if isinstance(
+        scenario, EnvironmentScenario
+    ):  # so that it is known whether they fit into memory
+        scenario = replace(
+            scenario, evaluation=replace(scenario.evaluation, final_episodes=episodes)
+        )
     with _first_stage(scenario, path.parent) as trainable:
         if trainable.measure is None or trainable.record is None:
             raise _no_episodes(scenario)
@@ -52,7 +65,7 @@ def evaluate_reference(
         if film is not None:
             _film(film, scenario, trainable.record(state))
     measured = {name: to_json(policy) for name, policy in policies.items()}
-    return {"checkpoint": str(path), "step": manifest["step"]} | measured
+    return {"checkpoint": str(path), "kind": kind, "step": manifest["step"]} | measured
 
 
 def _film(path: Path, scenario: Any, recording: Any) -> None:
@@ -68,21 +81,28 @@ def _no_episodes(scenario: Scenario) -> ProximaError:
     )
 
 
-def _find_checkpoint(reference: str, output_directory: str) -> Path:
-    """The checkpoint meant by a checkpoint's or trial's path, or by a run.
+def _find_checkpoint(reference: str, output_directory: str, trial: int | None) -> tuple[str, Path]:
+    """The checkpoint meant by its own path, or by a trial or a run; which it is, "" where that is not known.
 
-    Of a run it is its first trial's, the one that the run itself was judged by.
+    Of a trial it is the one by which the run judged it and exported its policy; of a run, its first trial's.
     """
-    path = Path(reference)
-    inside = (path / "manifest.json", path / "checkpoints" / "last", path / "last")
-    if any(entry.exists() for entry in inside):
-        return checkpoint.resolve(path)
-    files = find_run(reference, output_directory)
-    scenario: Any = load_scenario(files)
-    if domain_of(scenario).curve[0]:
+    path = Path(usable_path(reference))
+    if checkpoint.is_checkpoint(path):
+        if trial is not None:
+            raise ProximaError(
+                f"--trial {trial}: {reference} is a checkpoint already; name its run"
+            )
+        return path.name if path.name in KINDS else "", checkpoint.resolve(path)
+    folder = find_trial(
+        str(path.parent if path.name == "checkpoints" else path), output_directory, trial
+    )
+    make_run_importable(folder)
+    files = RunFiles(folder.resolve().parent)
+    if files.info.is_file() and domain_of(scenario := load_scenario(files)).curve[0]:
         raise _no_episodes(scenario)
-    chosen = files.trial(0) / "checkpoints" / scenario.evaluation.checkpoint
-    return checkpoint.resolve(chosen if chosen.exists() else files.trial(0))
+    manifest = checkpoint.load_manifest(folder)
+    wanted = manifest["scenario"].get("evaluation", {}).get("checkpoint", checkpoint.LAST)
+    return checkpoint.judged(folder, wanted)
 
 
 def profile_scenario(scenario: Scenario) -> dict[str, Any]:

@@ -12,11 +12,10 @@ import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from types import NoneType
 from typing import Any, NamedTuple
 
 from proxima.core.errors import ProximaError
-from proxima.core.paths import expand_home
+from proxima.core.paths import usable_path
 from proxima.files import explaining, replacing
 
 
@@ -56,7 +55,7 @@ class RunFiles(NamedTuple):
 def create_run(output_directory: str, name: str, trials: int) -> RunFiles:
     """A new run's directory with one for each trial, and the links to it."""
     run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-    files = RunFiles(Path(expand_home(output_directory)) / name / "runs" / run_id)
+    files = RunFiles(Path(usable_path(output_directory)) / name / "runs" / run_id)
     try:
         for index in range(trials):
             (files.trial(index) / "plots").mkdir(parents=True)
@@ -152,7 +151,11 @@ def _row(line: str) -> dict[str, Any] | None:
         return None
     if not isinstance(row, dict) or type(row.get("step")) is not int:
         return None
-    return row if all(type(value) in (int, float, NoneType) for value in row.values()) else None
+    return row if all(map(_is_finite_or_null, row.values())) else None
+
+
+def _is_finite_or_null(value: Any) -> bool:
+    return value is None or (type(value) in (int, float) and math.isfinite(value))
 
 
 def keep_rows_until(path: Path, step: int) -> None:
@@ -163,7 +166,7 @@ def keep_rows_until(path: Path, step: int) -> None:
 
 def find_run(reference: str, output_directory: str = "logs") -> RunFiles:
     """The run meant by an experiment's name (its latest run), a run id, an MLflow run's id, or a path."""
-    reference, output = expand_home(reference), Path(expand_home(output_directory))
+    reference, output = usable_path(reference), Path(usable_path(output_directory))
     for candidate in (Path(reference), output / reference):
         if (candidate / "run.json").is_file():
             return RunFiles(candidate.resolve())
@@ -184,6 +187,33 @@ def find_run(reference: str, output_directory: str = "logs") -> RunFiles:
     elif experiments:
         hint = f"there are: {', '.join(experiments)}"
     raise ProximaError(f"{reference}: no experiment, run or run directory of that name; {hint}")
+
+
+def find_trial(reference: str, output_directory: str = "logs", trial: int | None = None) -> Path:
+    """The directory of the trial meant by its path, or by a run: its first one, or the one asked for."""
+    named = usable_path(reference)
+    for candidate in (Path(named), Path(usable_path(output_directory)) / named):
+        if _is_trial(candidate):
+            if trial is not None:
+                raise ProximaError(f"--trial {trial}: {reference} is a trial already; name its run")
+            return candidate
+    files = find_run(reference, output_directory)
+    number = 0 if trial is None else trial
+    if not files.trial(number).is_dir():
+        paths = files.root.glob("trial_[0-9]*")
+        known = sorted(int(path.name.removeprefix("trial_")) for path in paths)
+        there = f"there are: {', '.join(map(str, known))}" if known else "there is none yet"
+        raise ProximaError(f"{files.root}: has no trial {number}; {there}")
+    return files.trial(number)
+
+
+def _is_trial(directory: Path) -> bool:
+    """Whether this is a trial's directory, of a run or copied out of it."""
+    if any((directory / name).is_dir() for name in ("checkpoints", "policy")):
+        return True
+    whole = directory.resolve()
+    of_run = whole.name.startswith("trial_") and (whole.parent / "run.json").is_file()
+    return of_run and whole.is_dir()
 
 
 def _mlflow_id(path: Path) -> str | None:

@@ -100,6 +100,7 @@ def _phases(run: Run, trainable: Trainable, ended: Ended) -> dict[str, float] | 
         return None
     books = ended.trained.books
     longest = int(np.argmax([book.steps for book in books]))
+    run.display.working("measuring the parts of an update", 0, 1)
     with timed(run.clock, "profile"):
         rows = ended.trained.rows(longest)
         phases = trainable.profile(ended.states, rows, books[longest].updates)

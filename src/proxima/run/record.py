@@ -5,16 +5,19 @@
 """
 
 import dataclasses
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
+import numpy as np
+
 from proxima.core.types import PyTree
 from proxima.domains.domain import Domain, Planned, Prepared, Trainable, Trained
 from proxima.run import results
 from proxima.run.clock import Clock, note_chunk, timed
-from proxima.run.display import Callback, Display, View, budget_used, callback_view
+from proxima.run.display import Callback, Display, View, callback_view
 from proxima.run.files import RunFiles, append_row, read_rows, write_text
 from proxima.run.restore import book_to_json, restore
 from proxima.run.results import RunInfo
@@ -91,8 +94,11 @@ def train_planned(run: Run, planned: Planned, trainable: Trainable) -> Ended:
     with timed(run.clock, "compile"):
         states = stage.prepare(states)
     recorder = _Recorder(run, planned, stage, folders, progress)
+    for lane in np.flatnonzero(progress.active):  # what a finish exported before is out of date
+        shutil.rmtree(run.files.trial(planned.trials[lane]) / "policy", ignore_errors=True)
     compiled = time.perf_counter() - started
-    with interruptible() as interrupted:
+    # A chunk on the host may take minutes, and is done again by whoever resumes: nobody waits for its end.
+    with interruptible(at_once=not stage.exact_anywhere) as interrupted:
         observer = Observer(recorder.record, recorder.save, interrupted)
         states, progress = train(stage, states, progress, observer)
         recorder.note_seconds()
@@ -116,7 +122,7 @@ def _restored_or_fresh(
     run: Run, planned: Planned, stage: Stage, folders: list[Path]
 ) -> tuple[PyTree, Progress]:
     """The states and books of the newest checkpoint; where there is none, fresh ones and no metrics."""
-    restored = restore(stage, folders)
+    restored = restore(stage, folders, to_stored(run.scenario))
     if restored is None:
         metrics = [folder / "metrics.jsonl" for folder in folders]
         if any(path.exists() for path in metrics):
@@ -139,12 +145,12 @@ def _restored_or_fresh(
 def _closing_lanes(stage: Stage, states: PyTree, folders: list[Path]) -> list[PyTree]:
     """The states that are judged and exported: the last ones, or each lane's best."""
     lanes = stage.split(states)
-    if stage.schedule.closing == "last":
+    if stage.schedule.closing == checkpoint.LAST:
         return lanes
     for lane, folder in enumerate(folders):
-        best = folder / "checkpoints" / checkpoint.BEST
-        if best.exists():  # a trial that broke down at its start has none
-            lanes[lane], _ = checkpoint.load(best, lanes[lane])
+        chosen = checkpoint.judged(folder, stage.schedule.closing)
+        if chosen.kind == checkpoint.BEST:
+            lanes[lane], _ = checkpoint.load(chosen.path, lanes[lane])
     return lanes
 
 
@@ -159,7 +165,10 @@ class _Recorder:
         self._key = f"{planned.name} {planned.trials[0]}".strip()
         self._before = run.notes.info.training_seconds.get(self._key, 0.0)
         self._started = time.perf_counter()
-        self._begun_at = budget_used(stage.schedule, progress.books)
+        # lanes that have stopped and are saved so
+        is_restored = progress.chunks > 0
+        stopped = np.flatnonzero(~progress.active) if is_restored else ()
+        self._settled = {int(lane) for lane in stopped}
 
     def seconds(self) -> float:
         """Of training so far, those before a resume included."""
@@ -175,7 +184,7 @@ class _Recorder:
                 self.save(report.states, report.progress, report.best, last=report.save)
         for sentence in stage.notices():
             run.display.say(sentence)
-        run.display.progress(View(planned.name, stage, report, self.seconds(), self._begun_at))
+        run.display.progress(View(planned.name, stage, report, self.seconds()))
         if report.save:
             self.note_seconds()
         reasons = self._alarmed() if report.scores is not None else {}
@@ -189,27 +198,30 @@ class _Recorder:
     ) -> None:
         """A checkpoint of every lane to resume from, or (not `last`) of those at their best only.
 
-        Named by the step of the whole stage, so that all lanes, stopped ones too, share the names.
+        Each is named by its lane's own step; one that has stopped is saved once more and then no longer.
         """
         lanes, scenario = self._stage.split(states), self._run.scenario
-        for lane in range(len(lanes)) if last else best:
-            book = book_to_json(progress.books[lane])
+        due = [lane for lane in range(len(lanes)) if lane not in self._settled]
+        for lane in due if last else best:
+            book = progress.books[lane]
             manifest = {
                 "scenario": to_stored(scenario),
                 "trial": self._stage.trials[lane],
                 "stage": self._planned.name,
                 "layout": dict(self._stage.layout),
-                "loop": {"chunks": progress.chunks, "book": book},
+                "loop": {"chunks": progress.chunks, "book": book_to_json(book)},
             }
             checkpoint.save(
                 self._folders[lane],
-                progress.steps,
+                book.steps,
                 lanes[lane],
                 manifest,
                 keep=scenario.checkpoint.keep,
                 best=lane in best,
                 last=last,
             )
+            if last and book.stopped is not None:
+                self._settled.add(lane)
 
     def note_seconds(self) -> None:
         """The time so far and the tracker's ids into run.json."""

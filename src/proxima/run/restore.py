@@ -2,18 +2,23 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
 from proxima.core.errors import ProximaError
+from proxima.core.hyper import with_numbers_of
 from proxima.core.types import PyTree
 from proxima.domains.domain import Planned
 from proxima.run.files import RunFiles, keep_rows_until
 from proxima.train import checkpoint
-from proxima.train.books import Book, Progress
-from proxima.train.stage import Stage
+from proxima.train.books import Book, Progress, reopened
+from proxima.train.stage import Schedule, Stage
+
+CONVERGENCE = "convergence"  # the section of a scenario that says what counts as solved
+Settings = Mapping[str, Any]  # a scenario as plain values
 
 
 class SavedLoop(NamedTuple):
@@ -21,6 +26,19 @@ class SavedLoop(NamedTuple):
 
     chunks: int
     book: Book
+
+
+class Reached(NamedTuple):
+    """How far a run has come."""
+
+    stage: str  # "" where it is the only one
+    trial: int  # the first of the stage's
+    step: int
+
+    def __str__(self) -> str:
+        stage = f" of {self.stage}" if self.stage else ""
+        trial = f", trial {self.trial}" if self.stage and self.trial else ""
+        return f"{'update' if self.stage else 'step'} {self.step:,}{stage}{trial}"
 
 
 class Restored(NamedTuple):
@@ -32,36 +50,74 @@ class Restored(NamedTuple):
     same_layout: bool  # on as many devices as before; else the last bits may differ from now on
 
 
-def restore(stage: Stage, folders: list[Path]) -> Restored | None:
-    """The newest checkpoint that every lane has, metrics of later steps dropped; None if there is none."""
-    step = checkpoint.common_step(folders)
-    if step is None:
+def restore(stage: Stage, folders: list[Path], settings: Settings) -> Restored | None:
+    """The newest moment that every lane's checkpoints have, as it goes on with these settings.
+
+    What was recorded and saved after it is dropped; None if there is no checkpoint.
+    """
+    paths = moment_of(folders, stage.schedule, settings)
+    if paths is None:
         return None
     lanes, loops, layouts = [], [], []
-    for folder, template in zip(folders, stage.split(stage.init()), strict=True):
-        path = checkpoint.at_step(folder, step)
+    for path, template in zip(paths, stage.split(stage.init()), strict=True):
         state, manifest = checkpoint.load(path, template)
-        lanes.append(state)
-        loops.append(loop_from_json(path, manifest["loop"]))
+        lanes.append(with_numbers_of(template, state))
+        loops.append(_reopened(path, manifest, stage.schedule, settings))
         layouts.append(manifest.get("layout"))
-    for folder, loop in zip(folders, loops, strict=True):
+    books = []
+    for folder, path, loop in zip(folders, paths, loops, strict=True):
         keep_rows_until(folder / "metrics.jsonl", loop.book.steps)
-    progress = Progress(max(loop.chunks for loop in loops), tuple(loop.book for loop in loops))
+        lost_best = checkpoint.go_back(path)
+        books.append(loop.book._replace(best=None) if lost_best else loop.book)
+    progress = Progress(max(loop.chunks for loop in loops), tuple(books))
     same_layout = all(layout == dict(stage.layout) for layout in layouts)
-    return Restored(stage.join(lanes), progress, step, same_layout)
+    return Restored(stage.join(lanes), progress, progress.steps, same_layout)
 
 
-def furthest_step(files: RunFiles, stages: Sequence[Planned]) -> str | None:
-    """How far the checkpoints go, in words; None: there is none."""
+def moment_of(
+    folders: list[Path], schedule: Schedule | None = None, settings: Settings | None = None
+) -> list[Path] | None:
+    """The checkpoints that a stage would go on from, a path for each lane; None: there is none.
+
+    Without a schedule and settings, as if they were those that the checkpoints were made with.
+    """
+
+    def has_stopped(path: Path, manifest: Mapping[str, Any]) -> bool:
+        if schedule is None or settings is None:
+            return loop_from_json(path, manifest["loop"]).book.stopped is not None
+        return _reopened(path, manifest, schedule, settings).book.stopped is not None
+
+    return checkpoint.common_moment(folders, has_stopped)
+
+
+def books_of(paths: list[Path], schedule: Schedule, settings: Settings) -> list[Book]:
+    """The books in checkpoints, as they go on with these settings."""
+    manifests = [checkpoint.load_manifest(path) for path in paths]
+    return [
+        _reopened(path, manifest, schedule, settings).book
+        for path, manifest in zip(paths, manifests, strict=True)
+    ]
+
+
+def _reopened(
+    path: Path, manifest: Mapping[str, Any], schedule: Schedule, settings: Settings
+) -> SavedLoop:
+    """The loop of a checkpoint as it goes on with these settings, which may be others than then."""
+    loop = loop_from_json(path, manifest["loop"])
+    anew = manifest["scenario"].get(CONVERGENCE) != settings.get(CONVERGENCE)
+    return loop._replace(book=reopened(loop.book, schedule, anew))
+
+
+def furthest_step(files: RunFiles, stages: Sequence[Planned]) -> Reached | None:
+    """How far the checkpoints go; None: there is none."""
     furthest = None
     for planned in stages:
-        step = checkpoint.common_step(
-            [files.trial(trial) / planned.name for trial in planned.trials]
-        )
-        if step is not None:
-            stage = f" of {planned.name}" if planned.name else ""
-            trial = f", trial {planned.trials[0]}" if planned.name and planned.trials[0] else ""
-            furthest = f"{'update' if planned.name else 'step'} {step:,}{stage}{trial}"
+        paths = None
+        with suppress(ProximaError):  # damaged: whoever resumes is told so
+            paths = moment_of([files.trial(trial) / planned.name for trial in planned.trials])
+        if paths is not None:
+            step = max(map(checkpoint.step_of, paths))
+            furthest = Reached(planned.name, planned.trials[0], step)
     return furthest
 
 

@@ -281,6 +281,26 @@ Status = Literal["running", "finishing", "finished", "interrupted", "failed"]
 
 
 @dataclass(frozen=True, kw_only=True)
+class SettingsChange(Result):
+    """Settings with which a run went on that were not those of before."""
+
+    at: str
+    stage: str
+    """Empty where the run has only one."""
+    trial: int
+    step: int
+    """How far the run had come, in steps or updates of the stage."""
+    before: Mapping[str, Any]
+    """Dotted keys and their values."""
+    after: Mapping[str, Any]
+
+    def words(self) -> list[str]:
+        """What changed from what to what."""
+        pairs = {key: (self.before[key], self.after[key]) for key in self.after}
+        return [f"{key} {' → '.join(map(json.dumps, pair))}" for key, pair in pairs.items()]
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunInfo(Result):
     """What run.json holds of a run, whatever its state."""
 
@@ -302,6 +322,8 @@ class RunInfo(Result):
     mlflow_run_id: str | None = None
     mlflow_children: tuple[str, ...] = ()
     mlflow_uri: str | None = None
+    changes: tuple[SettingsChange, ...] = ()
+    """Oldest first; the scenario is as the last one left it."""
 
 
 def aggregate_of(values: Sequence[float | None]) -> Aggregate:

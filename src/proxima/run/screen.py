@@ -1,8 +1,10 @@
 """What a person sees while a run trains, at the command line, in a script or in a notebook."""
 
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -20,24 +22,25 @@ STATES = {
     "callback": "stopped",
 }
 MOST_STATES = 8  # trials whose state is shown one by one
+BAR = 24  # its width
+Seen = dict[tuple[Any, ...], float]  # the last value of each figure of a stage, and of a trial
 
 
 def live_display(console: Console, scenario: Scenario) -> Display:
-    """A progress line with steps, speed, figures and time left, and the state of each trial."""
+    """How far a run is, its speed, its figures and the time left, and the state of each trial."""
     screen = open_screen(console, "Preparing: building and compiling the program…")
+    seen: Seen = {}
 
     def progress(view: View) -> None:
-        ended = not view.report.progress.active.any()
-        states = trial_states(view) if len(view.stage.trials) > 1 else Text()
-        line = progress_line(view, scenario)
-        screen.show(
-            ProgressLine((view.name, view.stage.trials), view.fraction, ended, line, states)
-        )
+        screen.show(shown_line(view, scenario, seen))
 
     def working(what: str, done: int, total: int) -> None:
-        text = _bar(scenario.name, done / total)
-        text.append(f"  {what}" + (f" {done + 1} of {total}" if total > 1 else ""), style="dim")
-        screen.show(ProgressLine(what, done / total, False, text))
+        count = f" {done + 1} of {total}" if total > 1 else ""
+        line = _bar(scenario.name, 1.0)  # training is over
+        line.append(f"  {what}{count}", style="dim")
+        plain = f"{scenario.name}  {what}"
+        # a log has one line for it, whatever the count
+        screen.show(ProgressLine(what, 0.0, False, plain, line, is_busy=True))
 
     return Display(screen.say, progress, working, screen.close)
 
@@ -62,30 +65,53 @@ def shown_progress(
         ours.close()
 
 
-def progress_line(view: View, scenario: Scenario) -> Text:
-    """How far a stage is, its speed, its figures, time left."""
+def shown_line(view: View, scenario: Scenario, seen: Seen) -> ProgressLine:
+    """Where a stage stands; figures that this chunk does not say stay as they were last `seen`."""
+    stage, of = view.stage, (view.name, view.stage.trials)
+    ended = not view.report.progress.active.any()
+    facts = "  ".join(_facts(view, scenario, seen))
+    left = "" if ended else _time_left(view)
+    percent = f"{math.floor(100 * view.fraction):>3} %"
+    line = _bar(scenario.name, view.fraction)
+    line.append(f"  {percent}")
+    line.append(left, style="dim")
+    details = Text(f"  {facts}", style="dim", no_wrap=True, overflow="ellipsis")
+    if len(stage.trials) > 1:
+        details = Text("\n").join([details, trial_states(view, seen)])
+    plain = f"{scenario.name}  {percent}  {facts}{left}"
+    return ProgressLine(of, view.fraction, ended, plain, line, details)
+
+
+def _facts(view: View, scenario: Scenario, seen: Seen) -> Iterator[str]:
+    """Steps, speed, figures, memory."""
     progress, stage = view.report.progress, view.stage
-    budget = f" / {stage.schedule.max_steps:,}" if stage.schedule.max_steps else ""
-    text = _bar(scenario.name, view.fraction)
     if view.name:
         trial = f"trial {stage.trials[0]} " if scenario.trials > 1 else ""
-        text.append(f"  {trial}{view.name.replace('_', ' ')}")
-    text.append(f"  {progress.steps:,}{budget} {stage.unit}")
+        yield f"{trial}{view.name.replace('_', ' ')}"
+    budget = f" / {stage.schedule.max_steps:,}" if stage.schedule.max_steps else ""
+    yield f"{progress.steps:,}{budget} {stage.unit}"
     rows = [row for row in view.report.rows if row is not None]
     if stage.unit == "steps":
         total = sum(book.steps for book in progress.books)
-        text.append(f"  {total / max(view.seconds, 1e-9):,.0f} steps/s", style="cyan")
+        yield f"{total / max(view.seconds, 1e-9):,.0f} steps/s"
     scores = [score.figures for score in view.report.scores or [] if score is not None]
     for key, name in stage.figures.items():
-        mean = _mean(key, [*rows, *scores])
+        mean = _last_known(seen, (view.name, stage.trials, key), _mean(key, [*rows, *scores]))
         if mean is not None:
-            text.append(f"  {name} {shown(mean)}")
+            yield f"{name} {shown(mean)}"
     memory = _mean("memory/rss_mb", rows)
-    text.append(f"  {memory:,.0f} MB" if memory else "", style="dim")
-    done = view.fraction - view.begun_at  # of the budget, by this process
-    if done > 0:
-        text.append(f"  {view.seconds * (1 - view.fraction) / done:.0f} s left", style="dim")
-    return text
+    if memory:
+        yield f"{memory:,.0f} MB"
+
+
+def _time_left(view: View) -> str:
+    if view.fraction == 0:
+        return ""
+    seconds = math.ceil(view.seconds * (1 - view.fraction) / view.fraction)
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"  {seconds / size:.0f} {unit} left"
+    return f"  {seconds} s left"
 
 
 def _mean(key: str, rows: Sequence[Mapping[str, float]]) -> float | None:
@@ -93,14 +119,20 @@ def _mean(key: str, rows: Sequence[Mapping[str, float]]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
+def _last_known(seen: Seen, key: tuple[Any, ...], value: float | None) -> float | None:
+    if value is not None:
+        seen[key] = value
+    return seen.get(key)
+
+
 def _bar(name: str, fraction: float) -> Text:
-    width = 24
-    filled = round(width * fraction)
-    bar = ("━" * filled, "green"), ("━" * (width - filled), "dim")
-    return Text.assemble((f"{name}  ", "bold"), *bar)
+    """A name, and how far it is; what is to come looks otherwise also where there are no colours."""
+    filled = math.floor(BAR * fraction)
+    bar = ("━" * filled, "green"), ("─" * (BAR - filled), "dim")
+    return Text.assemble((f"{name}  ", "bold"), *bar, no_wrap=True, overflow="ellipsis")
 
 
-def trial_states(view: View) -> Text:
+def trial_states(view: View, seen: Seen) -> Text:
     """One word per trial, or how many there are in each state."""
     books, text = view.report.progress.books, Text()
     if len(books) > MOST_STATES:
@@ -109,10 +141,11 @@ def trial_states(view: View) -> Text:
         return Text("  " + ", ".join(f"{count} {state}" for state, count in counts.items()))
     figure = next(iter(view.stage.figures))
     for lane, book in enumerate(books):
-        row = view.report.rows[lane]
-        number = f" {shown(row[figure])}" if row and figure in row and not book.stopped else ""
+        row, trial = view.report.rows[lane], view.stage.trials[lane]
+        value = _last_known(seen, (view.name, trial, figure), row.get(figure) if row else None)
+        number = f" {shown(value)}" if value is not None and not book.stopped else ""
         style = {"converged": "green", "nan": "red"}.get(book.stopped or "", "")
-        text.append(f"  trial {view.stage.trials[lane]}: {STATES[book.stopped]}{number}", style)
+        text.append(f"  trial {trial}: {STATES[book.stopped]}{number}", style)
     return text
 
 

@@ -47,6 +47,7 @@ def open_run(
             files.run_id,
             to_stored(scenario),
             trial_seeds(scenario.seed, scenario.trials),
+            description=scenario.description,
             stages=stages,
             resume_from=_tracked_before(info),
             warn=display.say,

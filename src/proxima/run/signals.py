@@ -1,7 +1,8 @@
 """Signals that ask a run to stop: Ctrl-C, SIGTERM of a supervisor, SIGHUP of a terminal that closes.
 
     with raising():                     building and finishing: a signal is a KeyboardInterrupt
-        with interruptible() as asked:  training: the first one is remembered until the loop asks
+        with interruptible() as asked:  training: the first one is remembered until the loop asks, or
+                                        (at once) raised too, where the loop could save nothing more
 
 What is ignored when the run starts stays ignored, SIGHUP under nohup for example.
 """
@@ -20,14 +21,19 @@ AGAIN_SECONDS = 0.05
 
 
 @contextmanager
-def interruptible() -> Iterator[Callable[[], bool]]:
-    """While open, the first signal is remembered for the loop to see; a second one ends at once."""
+def interruptible(at_once: bool = False) -> Iterator[Callable[[], bool]]:
+    """While open, the first signal is remembered for the loop to see; a second one ends at once.
+
+    `at_once`: the first does so too. It is remembered all the same, as somebody's code may swallow what
+    is raised in it.
+    """
     asked = threading.Event()
 
     def remember(_signal: int, _frame: FrameType | None) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
+        ends = at_once or asked.is_set()
         asked.set()
+        if ends:
+            raise KeyboardInterrupt
 
     with _handled_by(remember):
         yield asked.is_set

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import Any
 
 from proxima.build import domain_of, importable_directories
+from proxima.core.functions import imports_in
 from proxima.domains.domain import Planned
 from proxima.run.clock import timed
 from proxima.run.display import Callback, Display
@@ -20,7 +21,7 @@ from proxima.run.record import Run, stage_names, train_planned
 from proxima.run.results import RunInfo, StageResult, Summary, TrialResult
 from proxima.run.screen import shown_progress
 from proxima.run.session import Start, open_run
-from proxima.scenario import Scenario, dump
+from proxima.scenario import Scenario, dump, to_mapping
 
 
 def run_multiple_experiments(
@@ -34,7 +35,7 @@ def run_multiple_experiments(
     start = make_runnable(scenario)  # first: a scenario that cannot be built leaves no run behind
     try:
         files = create_run(scenario.output_directory, scenario.name, scenario.trials)
-        write_text(files.scenario, dump(scenario))
+        write_text(files.scenario, dump(start.scenario))
         with shown_progress(scenario, display, progress) as shown:
             return run_stages(start, files, _new_info(start, files), callback, shown)
     finally:
@@ -61,7 +62,8 @@ def make_runnable(scenario: Scenario) -> Start:
     began, domain = time.perf_counter(), domain_of(scenario)
     domain.prepare_host(scenario)
     use_compilation_cache()
-    return Start(scenario, domain, domain.prepare(scenario), time.perf_counter() - began)
+    prepared = domain.prepare(scenario)
+    return Start(prepared.scenario or scenario, domain, prepared, time.perf_counter() - began)
 
 
 def _new_info(start: Start, files: RunFiles) -> RunInfo:
@@ -83,7 +85,11 @@ def run_stages(
     start: Start, files: RunFiles, info: RunInfo, callback: Callback | None, display: Display
 ) -> Summary:
     """Every stage trained and judged, then the run finished; what was done before is only read."""
+    for sentence in imports_in(to_mapping(start.scenario)):
+        display.say(sentence)
     with open_run(start, files, info, callback, display) as run:
+        for note in run.prepared.notes:
+            display.say(note)
         stages: dict[str, list[StageResult]] = {name: [] for name in stage_names(run.prepared)}
         verdicts: list[Any] = []
         for planned in run.prepared.stages:

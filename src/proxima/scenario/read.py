@@ -20,7 +20,8 @@ from proxima.build import DOMAINS, algorithm, domain, domain_of, make_importable
 from proxima.core.addresses import masked, masked_tree
 from proxima.core.errors import ProximaError
 from proxima.core.faults import Fault, KeyPath
-from proxima.core.paths import expand_home
+from proxima.core.paths import expand_home, path_problem, usable_path
+from proxima.scenario.bounds import bound, size_faults
 from proxima.scenario.tree import (
     EnvironmentScenario,
     Scenario,
@@ -113,10 +114,11 @@ def _locate(name_or_path: str | os.PathLike[str]) -> tuple[Path, str]:
     text = os.fspath(name_or_path)
     is_name = isinstance(name_or_path, str) and "/" not in text
     if not is_name or text.endswith((".yaml", ".yml")):
-        return Path(expand_home(text)), text
+        return Path(usable_path(text)), text
     known = shipped()
     if text in known:
         return known[text], known[text].name
+    usable_path(f"{text}.yaml")
     near = difflib.get_close_matches(text.lower(), known)
     local = [f"the file {text}.yaml"] if text and Path(f"{text}.yaml").is_file() else []
     meant = f"did you mean {either([*near, *local])}? " if near or local else ""
@@ -151,8 +153,10 @@ def _resolve(
     written |= {key: {} for key in sections if key in written and written[key] is None}
     outdated: dict[str, Any] = {key: {} for key in _outdated(written, changed)}
     merged = _overlaid(written | outdated, source, changes)
-    _expand_homes(merged)
-    scenario, faults = _validate(merged)
+    faults = list(_expand_homes(merged))
+    scenario = None
+    if not faults:
+        scenario, faults = _validate(merged)
     if scenario is not None:
         faults = list(_faults(scenario))
     if scenario is not None and not faults and not problems:
@@ -235,23 +239,28 @@ def _outdated(written: Mapping[str, Any], changed: Mapping[str, Any]) -> Iterato
 def _faults(scenario: Scenario) -> Iterator[Fault]:
     """What is wrong with settings that are each right alone."""
     yield from common_faults(scenario)
+    yield from size_faults(to_mapping(scenario))
     yield from domain_of(scenario).checks(scenario)
     if isinstance(scenario, EnvironmentScenario):
         yield from network(domain_of(scenario), scenario.network.kind).checks(scenario)
         yield from algorithm(scenario.algorithm.name).checks(scenario)
 
 
-def _expand_homes(merged: dict[str, Any]) -> None:
-    """Replace the leading `~` of every setting that is a path."""
+def _expand_homes(merged: dict[str, Any], above: KeyPath = ()) -> Iterator[Fault]:
+    """Replace the leading `~` of every setting that is a path; what no path can be is a fault."""
     for key, value in merged.items():
         if isinstance(value, dict):
-            _expand_homes(value)
+            yield from _expand_homes(value, (*above, key))
         elif key in PATH_KEYS and isinstance(value, str):
+            if problem := path_problem(value):
+                yield Fault(((*above, key),), f"{shown(value)} {problem}")
             merged[key] = expand_home(value)
 
 
 def _plain(value: Any, source: str, path: KeyPath) -> Any:
     """A copy made of dicts, lists and scalars only."""
+    if problem := bound(value, len(path)):
+        raise ProximaError(f"{source}: {dotted(path)}: {problem}")
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: _plain(item, source, (*path, key)) for key, item in value.items()}
     if isinstance(value, list | tuple):

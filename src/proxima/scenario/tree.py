@@ -18,7 +18,7 @@ from typing import (
     get_type_hints,
 )
 
-from annotated_types import Ge, Interval
+from annotated_types import Interval
 from pydantic import ConfigDict, with_config
 
 from proxima.build import ALGORITHMS, algorithm, domain, domain_with_backend
@@ -48,7 +48,7 @@ class Scenario:
     """What it is about; where it is left out, the environment's backend says it."""
     seed: Annotated[int, Interval(ge=0, lt=2**31)] = 0
     """Seed of the first trial; trial k has seed + k."""
-    trials: Annotated[int, Ge(1)] = 1
+    trials: Annotated[int, Interval(ge=1, le=10_000)] = 1
     """Independent repetitions."""
     output_directory: str = "logs"
     """Directory for results, checkpoints and plots."""

@@ -9,6 +9,8 @@ from proxima.core.faults import Fault, KeyPath
 from proxima.scenario.tree import EnvironmentScenario, Scenario, dotted, section_keys, section_types
 from proxima.yaml import shown
 
+MOST_OF_A_NAME = 200  # bytes; the file system's 255 less what names of temporary files add
+
 
 def common_faults(scenario: Scenario) -> Iterator[Fault]:
     """Settings that contradict each other, whatever the scenario is about."""
@@ -16,6 +18,9 @@ def common_faults(scenario: Scenario) -> Iterator[Fault]:
     if name.startswith(".") or set(name) & set("/\\") or not name.isprintable():
         rule = "names a directory: no slashes, line breaks or leading dot"
         yield Fault((("name",),), f"{shown(name)} is not allowed: it {rule}")
+    if len(name.encode()) > MOST_OF_A_NAME:
+        limit = f"it names a directory, so at most {MOST_OF_A_NAME} bytes"
+        yield Fault((("name",),), f"{shown(name)} is not allowed: {limit}")
     if endpoint is not None and not endpoint.startswith(("http://", "https://")):
         remedy = "write http://HOST:4318, OTLP over HTTP's usual port"
         yield Fault((("telemetry", "otlp_endpoint"),), f"{shown(endpoint)} is no address; {remedy}")
@@ -54,6 +59,7 @@ _LIMITS = {
     "less_than_equal": "must be at most {le:g}",
     "finite_number": "must be finite",
     "too_short": "must have {min_length} or more entries",
+    "too_long": "must have at most {max_length} entries",
     "literal_error": "must be {expected}",
 }
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
-from proxima.track.tracker import RegisteredModel, RunIds, Status
+from proxima.track.tracker import Candidate, RegisteredModel, RunIds, Status
 
 
 class ChildRun(NamedTuple):
@@ -28,6 +28,7 @@ class Plan(NamedTuple):
     run_id: str
     params: Mapping[str, str]
     children: Sequence[ChildRun]
+    about: Mapping[str, str]  # MLflow's own tags: what runs, by whom, started how
     resume_parent: str | None = None
     resume_children: Sequence[str] = ()
 
@@ -50,11 +51,10 @@ class Artifacts(NamedTuple):
 
 
 class Registration(NamedTuple):
-    """To the process: an exported policy for the Model Registry, and the tags of its version."""
+    """To the process: an exported policy for the Model Registry."""
 
     trial: int
-    directory: str
-    tags: Mapping[str, str]
+    candidate: Candidate
 
 
 class Finish(NamedTuple):
@@ -103,4 +103,6 @@ def decode(line: bytes) -> Any:
     message = KINDS[kind](*fields)
     if isinstance(message, Plan):  # JSON has lists only
         return message._replace(children=[ChildRun(*child) for child in message.children])
+    if isinstance(message, Registration):
+        return message._replace(candidate=Candidate(*message.candidate))
     return message

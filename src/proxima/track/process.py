@@ -8,6 +8,7 @@ interpreter just while the programs are traced. The process is started with `sub
 """
 
 import atexit
+import getpass
 import io
 import os
 import queue
@@ -31,6 +32,7 @@ from proxima.track.store import ENVIRONMENT, explain_failure, resolve_uri
 from proxima.track.tracker import (
     STALLED_SECONDS,
     Attributes,
+    Candidate,
     RegisteredModel,
     RunIds,
     Spans,
@@ -52,6 +54,7 @@ def connect(
     params: Mapping[str, Any],
     trials: Sequence[int],
     *,
+    description: str = "",
     stages: Sequence[str] = (),
     resume_from: RunIds | None = None,
     warn: Callable[[str], None],
@@ -81,8 +84,18 @@ def connect(
         for k, seed in enumerate(trials)
         for stage in (stages or ("",))
     ]
-    plan = Plan(uri, name, run_id, texts, children, *(resume_from or ()))
+    plan = Plan(uri, name, run_id, texts, children, about(description), *(resume_from or ()))
     return start_writer(plan, config.register, warn)
+
+
+def about(description: str) -> dict[str, str]:
+    """The tags in which MLflow shows a run's description, source and user."""
+    tags = {"mlflow.source.type": "LOCAL", "mlflow.source.name": Path(sys.argv[0]).name}
+    if description:
+        tags["mlflow.note.content"] = description
+    with suppress(OSError, KeyError):  # a container's user may have no name
+        tags["mlflow.user"] = getpass.getuser()
+    return tags
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -108,10 +121,9 @@ def start_writer(plan: Plan, register: bool, warn: Callable[[str], None]) -> Tra
     def log_artifacts(trial: int | None, path: Path, artifact_path: str | None) -> None:
         process.put(messages.Artifacts(trial, str(path.absolute()), artifact_path))
 
-    def register_policy(trial: int, directory: Path, metrics: Mapping[str, float]) -> None:
+    def register_policy(trial: int, candidate: Candidate) -> None:
         if register:
-            tags = {name: str(value) for name, value in metrics.items()}
-            process.put(messages.Registration(trial, str(directory.absolute()), tags))
+            process.put(messages.Registration(trial, candidate))
 
     return Tracker(
         log_metrics=log_metrics,

@@ -55,7 +55,7 @@ def open_session(plan: Plan, warn: Callable[[str], None]) -> Session:
 
 def create_runs(client: Any, experiment_id: str, plan: Plan) -> RunIds:
     """A parent run with the parameters, and below it its children, each with its own seed."""
-    tags = {"proxima.run_id": plan.run_id}
+    tags = {"proxima.run_id": plan.run_id, **plan.about}
     parent = client.create_run(experiment_id, tags=tags, run_name=plan.run_id).info.run_id
     log_params(client, parent, plan.params)
     tags["mlflow.parentRunId"] = parent

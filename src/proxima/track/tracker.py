@@ -26,7 +26,8 @@ class TrackingConfig:
     """MLflow server or store; null takes MLFLOW_TRACKING_URI or else the embedded sqlite file.
     A password in it is not stored: to resume, give the address again in MLFLOW_TRACKING_URI."""
     register: bool = True
-    """Register a converged trial's policy in the Model Registry."""
+    """Register a policy in the Model Registry: the best that reached the target, or where there is no
+    target the best in evaluations during training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,15 @@ class RegisteredModel(NamedTuple):
     uri: str
 
 
+class Candidate(NamedTuple):
+    """A policy to be registered, and what is said of it."""
+
+    directory: str  # of an exported policy, its absolute path
+    description: str
+    tags: Mapping[str, str]
+    score: float | None  # higher is better; the version with the highest is the model's champion
+
+
 class TrackingOutcome(NamedTuple):
     """What became of a run's tracking; `error` is None when everything arrived."""
 
@@ -73,8 +83,8 @@ class Tracker(NamedTuple):
     """(step, metrics): numbers over all trials."""
     log_artifacts: Callable[[int | None, Path, str | None], None]
     """(trial, file or directory, artifact path): read later, so it must stay until `finish`."""
-    register: Callable[[int, Path, Mapping[str, float]], None]
-    """(trial, exported policy, metrics): a new version in the Model Registry."""
+    register: Callable[[int, Candidate], None]
+    """(trial, exported policy): a new version in the Model Registry."""
     finish: Callable[[Sequence[Status], Status], TrackingOutcome]
     """(trials' statuses, the run's status): waits until all is written, and says how it went."""
     ids: Callable[[], RunIds | None]
@@ -97,7 +107,7 @@ def no_tracker() -> Tracker:
         log_metrics=lambda trial, step, metrics: None,
         log_parent_metrics=lambda step, metrics: None,
         log_artifacts=lambda trial, path, artifact_path: None,
-        register=lambda trial, directory, metrics: None,
+        register=lambda trial, candidate: None,
         finish=lambda trial_statuses, status: outcome,
         ids=lambda: None,
     )

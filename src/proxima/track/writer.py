@@ -87,10 +87,9 @@ class Writer:
                     send = client.log_artifacts if whole else client.log_artifact
                     send(session.run(trial), path, artifact_path)
                     self._note_progress()
-                case messages.Registration(trial, directory, tags):
+                case messages.Registration(trial, candidate):
                     run_id, name = session.run(trial), self._plan.name
-                    model = register_policy(client, run_id, name, Path(directory), tags)
-                    self._answer(model)
+                    self._answer(register_policy(client, run_id, name, candidate))
                     self._note_progress()
 
     def _note_progress(self) -> None:

@@ -31,7 +31,7 @@ def write_directory(target: Path, files: Mapping[str, bytes], links: Iterable[st
         flush(new)
         _put_in_place(new, target)
         for link in links:
-            _point(root / link, target.name)
+            point(root / link, target.name)
         flush(root)
     finally:
         _remove(new)
@@ -77,7 +77,8 @@ def _exchange(one: Path, other: Path) -> bool:
     return code == 0
 
 
-def _point(link: Path, name: str) -> None:
+def point(link: Path, name: str) -> None:
+    """Points a link to what has that name beside it, in one step."""
     temporary = _temporary(link.parent, f"new-{link.name}")
     _remove(temporary)
     try:

@@ -107,6 +107,21 @@ def stop_at_budget(progress: Progress, schedule: Schedule) -> Progress:
     return stop(progress, dict.fromkeys(used, "budget"))
 
 
+def reopened(book: Book, schedule: Schedule, converges_anew: bool) -> Book:
+    """A saved book as it goes on by this schedule, which may not be the one that it was saved by.
+
+    A lane that had used its budget goes on where there is more now; `converges_anew`: what counts as
+    solved is another thing now, so one that had converged goes on too.
+    """
+    if converges_anew:
+        memory = book.convergence._replace(reached_at_step=None, waited=0, converged=False)
+        stopped = None if book.stopped == "converged" else book.stopped
+        book = book._replace(convergence=memory, stopped=stopped)
+    if book.stopped in (None, "budget"):
+        book = book._replace(stopped="budget" if budget_used(book, schedule) else None)
+    return book
+
+
 def budget_used(book: Book, schedule: Schedule) -> bool:
     """Whether the lane has had its steps or its episodes."""
     return (schedule.max_steps is not None and book.steps >= schedule.max_steps) or (

@@ -16,10 +16,10 @@ import hashlib
 import importlib.metadata
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +32,7 @@ from proxima.train import atomic
 
 FORMAT = 1  # of the files; one more whenever an older reader would misread them
 STATE, MANIFEST = "state.safetensors", "manifest.json"
+DIGEST = "manifest_sha256"  # of everything else in the manifest; a checkpoint of before has none
 LAST, BEST = "last", "best"
 _STEP = re.compile(r"step_\d{12}")
 _MANIFEST_TYPES = {
@@ -49,6 +50,17 @@ class CheckpointConfig:
     """Chunks between two checkpoints; a stop and the end always save."""
     keep: Annotated[int, Ge(2)] = 2
     """Checkpoints of a trial kept besides the best one."""
+
+
+class Judged(NamedTuple):
+    """A trial's checkpoint, and which of them it is."""
+
+    kind: str  # LAST or BEST
+    path: Path
+
+    @property
+    def step(self) -> int:
+        return int(self.path.name.removeprefix("step_"))
 
 
 def split_trials(states: TrainState) -> list[TrainState]:
@@ -107,8 +119,7 @@ def load(path: Path, template: TrainState) -> tuple[TrainState, dict[str, Any]]:
     from safetensors.numpy import load as tensors_in
 
     checkpoint = resolve(path)
-    manifest = load_manifest(checkpoint)
-    _compare(checkpoint, manifest["leaves"], _described(template))
+    manifest = check_shapes(checkpoint, template)
     try:
         tensors = tensors_in(_read_state(checkpoint, manifest))
         named = {name: _restored(tensors[name], leaf) for name, leaf in _named(template).items()}
@@ -117,6 +128,13 @@ def load(path: Path, template: TrainState) -> tuple[TrainState, dict[str, Any]]:
     if _described(named) != _described(_named(template)):
         raise _damaged(checkpoint, f"{STATE} has other shapes or types than {MANIFEST} says")
     return jax.tree.unflatten(jax.tree.structure(template), list(named.values())), manifest
+
+
+def check_shapes(checkpoint: Path, template: TrainState) -> dict[str, Any]:
+    """The manifest of a checkpoint whose leaves are those of the template; else an error that names some."""
+    manifest = load_manifest(checkpoint)
+    _compare(checkpoint, manifest["leaves"], _described(template))
+    return manifest
 
 
 def load_manifest(path: Path) -> dict[str, Any]:
@@ -139,25 +157,81 @@ def load_manifest(path: Path) -> dict[str, Any]:
 
 def at_step(trial_directory: Path, step: int) -> Path:
     """Where a trial's checkpoint of that step is, or would be."""
-    return Path(trial_directory) / "checkpoints" / f"step_{step:012d}"
+    return Path(trial_directory) / "checkpoints" / _name(step)
+
+
+def _name(step: int) -> str:
+    return f"step_{step:012d}"
+
+
+def step_of(checkpoint: Path) -> int:
+    """The step that a checkpoint is named by."""
+    return int(checkpoint.name.removeprefix("step_"))
 
 
 def available_steps(trial_directory: Path) -> list[int]:
     """The steps of a trial's checkpoints, oldest first, their content not yet checked."""
     whole = _steps_in(Path(trial_directory) / "checkpoints", MANIFEST, STATE)
-    return [int(path.name.removeprefix("step_")) for path in whole]
+    return [step_of(path) for path in whole]
 
 
-def common_step(trial_directories: Iterable[Path]) -> int | None:
-    """The newest step at which every trial has an undamaged checkpoint to resume from."""
-    directories = list(trial_directories)
-    shared = set.intersection(*(set(available_steps(directory)) for directory in directories))
-    usable = (
-        step
-        for step in sorted(shared, reverse=True)
-        if all(_is_usable(at_step(directory, step)) for directory in directories)
-    )
-    return next(usable, None)
+def common_moment(
+    trial_directories: Iterable[Path], has_stopped: Callable[[Path, Mapping[str, Any]], bool]
+) -> list[Path] | None:
+    """Each trial's checkpoint of the newest moment from which all can go on; None: there is none.
+
+    A moment is a number of chunks: trials may be at different steps. One that has stopped, as
+    `has_stopped` says of a checkpoint and its manifest, is not saved again and is in every later moment.
+    """
+    of_trials = [_moments(directory) for directory in trial_directories]
+    is_usable = functools.cache(_is_usable)  # reads all of it
+
+    def at(moment: int, moments: Mapping[int, Path]) -> Path | None:
+        until = sorted((chunks for chunks in moments if chunks <= moment), reverse=True)
+        chunks = next((chunks for chunks in until if is_usable(moments[chunks])), None)
+        if chunks is None:
+            return None
+        path = moments[chunks]
+        is_there = chunks == moment or has_stopped(path, _read_manifest(path))
+        return path if is_there else None
+
+    for moment in sorted({chunks for moments in of_trials for chunks in moments}, reverse=True):
+        found = [path for moments in of_trials if (path := at(moment, moments)) is not None]
+        if len(found) == len(of_trials):
+            return found
+    return None
+
+
+def _moments(trial_directory: Path) -> dict[int, Path]:
+    """A trial's checkpoints to resume from by the chunks done then, as far as their manifests say so."""
+    moments = {}
+    for step in available_steps(trial_directory):
+        path = at_step(trial_directory, step)
+        with contextlib.suppress(ProximaError):  # damaged: no place to go on from
+            manifest = _read_manifest(path)
+            loop = manifest.get("loop")
+            chunks = loop.get("chunks") if isinstance(loop, dict) else None
+            # a loop that does not say it is for whoever loads it to refuse, in words
+            moments[chunks if isinstance(chunks, int) else step] = path
+    return moments
+
+
+def go_back(to: Path) -> bool:
+    """Make a checkpoint its trial's last and remove the later ones; whether the best was among them.
+
+    They are of a future that will not be, or comes again.
+    """
+    root = to.parent
+    later = [path for path in _steps_in(root) if path.name > to.name]
+    lost_best = (root / BEST).resolve() in [path.resolve() for path in later]
+    try:
+        atomic.point(root / LAST, to.name)
+        if lost_best:
+            (root / BEST).unlink()
+        atomic.prune(root, later)
+    except OSError as failure:
+        raise ProximaError(f"{root}: cannot write there ({failure.strerror})") from failure
+    return lost_best
 
 
 def resolve(path: Path) -> Path:
@@ -178,6 +252,24 @@ def resolve(path: Path) -> Path:
     problem = "has no checkpoint" if path.exists() else "no such directory"
     remedy = "name a trial's directory, such as logs/cartpole/trial_0, or a checkpoint in it"
     raise ProximaError(f"{path}: {problem}; {remedy}")
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a path means a checkpoint itself, there or not, and no trial that has some."""
+    return path.parent.name == "checkpoints" or any(
+        (path / name).exists() for name in (MANIFEST, STATE)
+    )
+
+
+def judged(trial_directory: Path, wanted: str) -> Judged:
+    """The checkpoint by which a trial is judged and from which its policy is exported.
+
+    That is its best where that is `wanted` and there is one: a trial that broke down at its start has none.
+    """
+    best = Path(trial_directory) / "checkpoints" / BEST
+    if wanted == BEST and best.exists():
+        return Judged(BEST, resolve(best))
+    return Judged(LAST, resolve(trial_directory))
 
 
 def _is_key(leaf: Any) -> bool:
@@ -238,8 +330,15 @@ def _contents(step: int, state: TrainState, manifest: Mapping[str, Any]) -> dict
         "leaves": _described(state),
     }
     # NumPy's numbers come as what Python has for them
-    text = json.dumps(described, default=lambda number: number.item())
-    return {STATE: content, MANIFEST: text.encode()}
+    plain = json.loads(json.dumps(described, default=lambda number: number.item()))
+    signed = plain | {DIGEST: _digest(plain)}
+    return {STATE: content, MANIFEST: json.dumps(signed).encode()}
+
+
+def _digest(manifest: Mapping[str, Any]) -> str:
+    """The SHA-256 of everything that a manifest says besides it."""
+    said = {key: value for key, value in manifest.items() if key != DIGEST}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def _compare(checkpoint: Path, saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
@@ -285,6 +384,10 @@ def _read_manifest(checkpoint: Path) -> dict[str, Any]:
             raise _damaged(checkpoint, f"{MANIFEST} has no proper {key}")
     if not all(isinstance(leaf, list) for leaf in manifest["leaves"].values()):
         raise _damaged(checkpoint, f"{MANIFEST} has no proper leaves")
+    if manifest.get(DIGEST, _digest(manifest)) != _digest(manifest):
+        raise _damaged(checkpoint, f"{MANIFEST} was changed: its SHA-256 is another one")
+    if _STEP.fullmatch(checkpoint.name) and checkpoint.name != _name(manifest["step"]):
+        raise _damaged(checkpoint, f"{MANIFEST} is of step {manifest['step']}")
     return manifest
 
 

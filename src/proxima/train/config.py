@@ -3,20 +3,23 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Ge
+from annotated_types import Ge, Interval
+
+MOST_STEPS = 10**12  # names of checkpoints have twelve digits
+MOST_THREADS = 1_024  # XLA does not survive a hundred thousand
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
     """The budget, and how often the host hears from the program."""
 
-    max_steps: Annotated[int, Ge(1)] | None = None
+    max_steps: Annotated[int, Interval(ge=1, lt=MOST_STEPS)] | None = None
     """Environment steps per trial; null is bounded by max_episodes alone."""
-    max_episodes: Annotated[int, Ge(1)] | None = 1000
+    max_episodes: Annotated[int, Interval(ge=1, lt=MOST_STEPS)] | None = 1000
     """Episodes per trial; null is bounded by max_steps alone."""
     updates_per_chunk: Annotated[int, Ge(1)] | None = None
     """Updates between two reports to the host; null gives about 50 reports in a run."""
-    threads: Annotated[int, Ge(1)] = 1
+    threads: Annotated[int, Interval(ge=1, le=MOST_THREADS)] = 1
     """CPU threads per device inside one operation; more than 1 pays for large nets only."""
 
 

@@ -17,8 +17,8 @@ Groups = tuple[tuple[float, int], ...]  # mean return and number of episodes
 class ConvergenceConfig:
     """What counts as solved, and how sure to be before stopping."""
 
-    target_reward: float | None = 195.0
-    """Mean episode return that counts as solved; null trains for the whole budget."""
+    target_reward: float | None = None
+    """Mean episode return that counts as solved; null: there is no such mark, train for the whole budget."""
     convergence_window: Annotated[int, Ge(1)] = 100
     """Episodes in the sliding window whose mean is compared with the target."""
     early_stopping_patience: Annotated[int, Ge(0)] = 10

@@ -34,13 +34,19 @@ class Layout(NamedTuple):
 
 def prepare_host(trials: int, threads: int) -> None:
     """Ask for as many host devices as the trials can use; no effect once JAX has started."""
+    ask_for_devices(wanted_devices(trials, os.cpu_count() or 1), threads)
+
+
+def ask_for_devices(devices: int, threads: int) -> None:
+    """Ask for host devices and the threads they share; what the user's environment says stays."""
     # XLA's CPU client sizes its pool by NPROC. A pool of helpers costs small nets more than it gives.
     os.environ.setdefault("NPROC", str(threads))
     try:
         # Dispatched to that small pool, a program that itself waits for the pool (a QR decomposition of
         # the first weights is one) can hang for ever; on the calling thread it cannot.
         jax.config.update("jax_cpu_enable_async_dispatch", False)
-        jax.config.update("jax_num_cpu_devices", wanted_devices(trials, os.cpu_count() or 1))
+        if "JAX_NUM_CPU_DEVICES" not in os.environ:
+            jax.config.update("jax_num_cpu_devices", devices)
     except RuntimeError:  # already started: the layout takes what there is
         return
 

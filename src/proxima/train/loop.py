@@ -75,8 +75,9 @@ def train(
             save=save,
             states=states,
         )
-        progress = books.stop(progress, observer.record(report))
-        if not save and not progress.active.any():
+        before, progress = progress, books.stop(progress, observer.record(report))
+        # who was stopped by the observer is not in the checkpoint that it has just made
+        if progress != before and (save or not progress.active.any()):
             observer.save(states, progress)
     return states, progress
 

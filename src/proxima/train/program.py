@@ -35,6 +35,7 @@ class Program(NamedTuple):
     """Trials as functions; TrainStates and learners are batched, trials first."""
 
     init: Callable[[list[int]], TrainState]  # trial seeds → states
+    shapes: Callable[[int], TrainState]  # number of trials → the shapes of such states
     lay_out: Callable[[TrainState], TrainState]  # restored states, on the devices
     # states, episodes of an evaluation; compiles ahead
     prepare: Callable[[TrainState, int], TrainState]

@@ -1,5 +1,9 @@
 """Gymnasium's pools: both ways to reset against a plain loop, and refusals in words."""
 
+import os
+import subprocess
+import sys
+
 import gymnasium
 import numpy as np
 import pytest
@@ -10,6 +14,7 @@ from proxima.core.errors import ProximaError
 from proxima.core.spaces import Box, Discrete, box
 from proxima.domains.control import gymnasium as adapter
 from proxima.domains.control.config import EnvConfig
+from proxima.domains.control.gymnasium_spaces import translate
 
 
 class Structured(Counter):
@@ -107,6 +112,29 @@ def test_spaces_and_actions_are_translated():
     assert frozen_lake.reset([0, 1]).tolist() == [[True] + [False] * 15] * 2
 
 
+def test_whole_numbers_too_large_for_32_bits_do_not_wrap_around():
+    wide = gymnasium.spaces.Box(0, 2**40, (2,), np.int64)
+    found = translate("wide", wide, gymnasium.spaces.Discrete(2))
+    values = np.array([[2**40, 2**33 + 5]])
+    assert np.array_equal(found.rows(values), values.astype(np.float32))
+    store = np.zeros((1, 2), found.observation_space.dtype)
+    found.put(store, 0, values[0])
+    assert np.array_equal(store, values.astype(np.float32))
+    many = translate("many", gymnasium.spaces.Discrete(2**40), gymnasium.spaces.Discrete(2))
+    assert found.rows(2**39) == many.rows(2**39) == np.float32(2**39)
+    narrow = gymnasium.spaces.Box(0, 2**31 - 1, (2,), np.int64)
+    assert translate("n", narrow, gymnasium.spaces.Discrete(2)).observation_space.dtype == "int32"
+
+
+def test_fields_whose_joined_names_are_the_same_are_refused():
+    number = gymnasium.spaces.Box(0, 1)
+    nested = gymnasium.spaces.Dict(
+        {"a.b": number, "a": gymnasium.spaces.Dict({"b": number, "c": number})}
+    )
+    with pytest.raises(ProximaError, match="same name"):
+        translate("nested", nested, gymnasium.spaces.Discrete(2))
+
+
 def test_an_episode_is_cut_at_the_limit_of_the_scenario():
     pool = adapter.make_pool(EnvConfig(name="CartPole-v1", max_steps_per_episode=3), 2)
     pool.reset([0, 1])
@@ -147,3 +175,31 @@ def test_what_cannot_be_made_is_refused_in_words(config, words):
         adapter.make_pool(config, 2)
     with pytest.raises(ProximaError, match=words):
         adapter.spaces(config)
+
+
+PICTURE = """
+from contextlib import closing
+from proxima.domains.control.config import EnvConfig
+from proxima.domains.control.gymnasium import make_env
+with closing(make_env(EnvConfig(name="CartPole-v1", backend="gymnasium"), render=True)) as env:
+    env.reset(seed=0)
+    assert env.render().ndim == 3
+"""
+
+
+@pytest.mark.parametrize("given", [{}, {"SDL_AUDIODRIVER": "disk"}])
+def test_pictures_ask_for_no_sound_and_no_screen_unless_the_user_does(given, tmp_path):
+    ours = ("SDL_AUDIODRIVER", "SDL_VIDEODRIVER", "XDG_RUNTIME_DIR", "DISPLAY", "WAYLAND_DISPLAY")
+    left = {name: value for name, value in os.environ.items() if name not in ours}
+    program = PICTURE + "import os; print(os.environ['SDL_AUDIODRIVER'])"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=left | given,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done
+    assert done.stderr == "" or given, done  # SDL itself warns of that driver
+    assert done.stdout.split() == [given.get("SDL_AUDIODRIVER", "dummy")]

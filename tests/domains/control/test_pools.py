@@ -234,7 +234,7 @@ def test_an_environment_depends_on_its_own_seed_alone(settings):
 
 def test_envpool_gives_fields_and_masks_too():
     config = EnvConfig(name="Game2048-v1", backend="envpool")
-    observation_space, action_space = pools.spaces(config)
+    observation_space, action_space = pools.translation(config)[:2]
     assert action_space == Discrete(4)
     assert observation_space.get("action_mask") == box(0, 1, (4,), "bool")
     pool = pools.make_pools(config, print).evaluate(3, False)
@@ -268,7 +268,7 @@ def test_envpool_draws_its_first_environment():
 )
 def test_what_envpool_lacks_is_told_in_words(settings, words):
     with pytest.raises(ProximaError, match=words):
-        pools.spaces(EnvConfig(**({"name": "CartPole-v1", "backend": "envpool"} | settings)))
+        pools.translation(EnvConfig(**({"name": "CartPole-v1", "backend": "envpool"} | settings)))
 
 
 def test_lunar_lander_steps_in_this_process_and_in_workers():

@@ -180,6 +180,83 @@ def test_empty_and_broken_files(tmp_path):
             texts_in(tmp_path / name)
 
 
+def lines(path, *rows):
+    path.write_bytes(b"\n".join(rows))
+    return path
+
+
+DEEP = b'{"text": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (DEEP, "row 2: is nested too deeply"),
+        (
+            b'{"text": "a", "rating": ' + b"9" * 400 + b"}",
+            r"row 2, column rating: expected a number.*9…$",
+        ),
+        (b'{"text": "a", "rating": ' + b"9" * 9000 + b"}", "row 2: is not JSON"),
+        (b'{"text": ' + b"9" * 400 + b', "rating": 1}', r"row 2, column text: expected text.*9…$"),
+        (b'{"text": "a", "rating": 1e999}', "row 2, column rating: expected a number"),
+        (b'{"text": "a", "rating": true}', "row 2, column rating: expected a number"),
+        (b'{"text": "a", "rating": "1_0"}', "row 2, column rating: expected a number"),
+        (b'{"text": "a", "rating": []}', "row 2, column rating: expected a number"),
+        (b'{"text": {"a": 1}, "rating": 1}', "row 2, column text: expected text"),
+        (b'{"text": "a\\ud800", "rating": 1}', "row 2, column text: character 1 is no Unicode"),
+        (b'{"text": "a\xff", "rating": 1}', "row 2: is not UTF-8"),
+        (b'{"text": "a", "rating": 1', "row 2: is not JSON"),
+        (b"", "row 2: is not JSON"),
+    ],
+)
+def test_a_bad_line_of_json_is_named(tmp_path, row, words):
+    good = b'{"text": "a", "rating": 1}'
+    with pytest.raises(ProximaError, match=rf"t\.jsonl: {words}"):
+        read_table(lines(tmp_path / "t.jsonl", good, row, good))
+
+
+def test_lines_end_at_line_feeds_only_and_may_begin_with_a_mark(tmp_path):
+    text = "one\u2028two\x85three\x0cfour"
+    content = json.dumps({"text": text}, ensure_ascii=False).replace("\\f", "\\u000c")
+    path = lines(tmp_path / "t.jsonl", b"\xef\xbb\xbf" + content.encode() + b"\r", content.encode())
+    assert read_table(path).text == [text, text]
+
+
+def test_bad_files_of_other_kinds(tmp_path):
+    (tmp_path / "folder.parquet").mkdir()
+    with pytest.raises(ProximaError, match=r"folder\.parquet: is a folder"):
+        read_table(tmp_path / "folder.parquet")
+    with pytest.raises(ProximaError, match="line 3 is not UTF-8"):
+        read_table(lines(tmp_path / "t.csv", b"text", b"a", b"b\xff", b"c"))
+    wrong = {"text": [b"a"], "rating": [1.0]}
+    pl.DataFrame(wrong).write_parquet(tmp_path / "b.parquet")
+    with pytest.raises(ProximaError, match="row 1, column text: expected text, got b'a'"):
+        read_table(tmp_path / "b.parquet")
+    whole = (tmp_path / "b.parquet").read_bytes()
+    for end in (0, 4, len(whole) // 2, len(whole) - 1):
+        (tmp_path / "c.parquet").write_bytes(whole[:end])
+        with pytest.raises(ProximaError, match=r"c\.parquet: "):
+            read_table(tmp_path / "c.parquet")
+
+
+def test_a_name_with_brackets_is_a_name(tmp_path):
+    for name in ("t[1].parquet", "t[1]*.csv"):
+        assert read_table(written(tmp_path / name, RATED)).rows == list(range(1, 41))
+
+
+def test_a_damaged_lexicon_is_told(workdir):
+    path = lexicon_path()
+    path.parent.mkdir(parents=True)
+    for columns in (
+        {"token": ["a"]},
+        {"token": ["a"], "valence": ["b"]},
+        {"token": [1], "valence": [2.0]},
+    ):
+        pl.DataFrame(columns).write_parquet(path)
+        with pytest.raises(ProximaError, match="is not the judge's lexicon"):
+            read_lexicon()
+
+
 def test_a_text_of_digits_in_a_csv_is_a_text(tmp_path):
     (tmp_path / "t.csv").write_text("text,rating\n2001,3\n1984,2\n")
     assert read_table(tmp_path / "t.csv").text == ["2001", "1984"]

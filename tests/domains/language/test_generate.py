@@ -182,6 +182,14 @@ def test_bad_prompts_are_refused_in_words(base, tokenizer):
         generator.rows([[5], []])
     with pytest.raises(ProximaError, match=r"prompts\[0\]: has 59 tokens.*context of 64"):
         generator.rows([[5] * 59])
+    for ids in ([5, tokenizer.size], [-1], [0.5], [True]):
+        with pytest.raises(ProximaError, match=r"prompts\[0\]: expected ids from 0 to "):
+            generator.rows([ids])
+    with pytest.raises(ProximaError, match="new_tokens: 0, and at least 1"):
+        Generator(base, tokenizer, 0)
+    for temperature in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ProximaError, match=r"temperature: .*above 0; greedy"):
+            Generator(base, tokenizer, NEW, temperature)
     small = tiny.decoder(tokenizer.size - 1)
     with pytest.raises(ProximaError, match="take the tokenizer that belongs to the model"):
         Generator(small, tokenizer, NEW)

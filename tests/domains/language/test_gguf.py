@@ -1,6 +1,8 @@
 """GGUF files become Hugging Face folders that say the same."""
 
 import json
+import shutil
+import struct
 import zipfile
 from dataclasses import replace
 
@@ -8,11 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from damage import damaged_bytes
 from families import SHAPES, decoder_of
 
 from proxima.core.errors import ProximaError
 from proxima.domains.language.gguf import import_gguf, import_smollm2
-from proxima.domains.language.hf import check_vocabulary, load_model
+from proxima.domains.language.hf import check_vocabulary, load_model, save_model
 from proxima.domains.language.tokenizer import load_tokenizer, train_tokenizer
 from proxima.nets.transformer import hidden_states, logits_of, new_decoder
 
@@ -36,7 +39,10 @@ def side_by_side(matrix, heads):
     return split.swapaxes(1, 2).reshape(matrix.shape)
 
 
-def write_gguf(file, decoder, tokenizer, quantised=None, architecture="llama", split="gpt-2"):
+def write_gguf(
+    file, decoder, tokenizer, quantised=None, architecture="llama", split="gpt-2", change=None
+):
+    """A file of the decoder; `change` alters the fields that the writer holds, name → value."""
     config = decoder.config
     writer = gguf.GGUFWriter(file, architecture)
     writer.add_block_count(config.layers)
@@ -80,6 +86,8 @@ def write_gguf(file, decoder, tokenizer, quantised=None, architecture="llama", s
             if ours in "qk":
                 array = side_by_side(array, config.heads if ours == "q" else config.kv_heads)
             add(f"blk.{layer}.{theirs}.weight", array)
+    if change is not None:
+        change(writer.kv_data[0])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -169,6 +177,105 @@ def test_files_that_do_not_fit(decoder, tokenizer, tmp_path):
         import_gguf(tmp_path / "split.gguf", target)
     assert not target.exists()
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def without(name):
+    return lambda fields: fields.pop(name)
+
+
+def setting(name, value):
+    return lambda fields: setattr(fields[name], "value", value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            without("llama.attention.layer_norm_rms_epsilon"),
+            "rms_epsilon is null; it should be a num",
+        ),
+        (without("llama.embedding_length"), "llama.embedding_length is null; it should be a whole"),
+        (without("llama.block_count"), "llama.block_count is null"),
+        (without("tokenizer.ggml.tokens"), "its 0 tokens are 0 different ones of 289 types"),
+        (without("tokenizer.ggml.token_type"), "of 0 types"),
+        (without("tokenizer.ggml.eos_token_id"), "no token ends a text"),
+        (
+            setting("llama.attention.layer_norm_rms_epsilon", float("nan")),
+            "epsilon is NaN; it should",
+        ),
+        (setting("llama.rope.freq_base", -1.0), "llama.rope.freq_base is -1.0"),
+        (setting("llama.attention.head_count", 0), "llama.attention.head_count is 0"),
+        (
+            setting("llama.attention.head_count_kv", 3),
+            "3 key/value heads do not divide the 4 heads",
+        ),
+        (setting("llama.rope.dimension_count", 6), "rope.dimension_count is not a head's width, 8"),
+        (setting("llama.feed_forward_length", 64), "gate_proj.weight has shape"),
+        (setting("llama.block_count", 2**31), "weights; are they right|block_count is 2147483648"),
+        (setting("tokenizer.ggml.bos_token_id", 290), "bos_token_id is 290; there are 289 tokens"),
+        (
+            setting("tokenizer.ggml.merges", ["a b", "xx yy"]),
+            "its tokens and merges do not fit together",
+        ),
+    ],
+)
+def test_fields_that_are_missing_or_make_no_sense(change, words, decoder, tokenizer, tmp_path):
+    write_gguf(tmp_path / "tiny.gguf", decoder, tokenizer, change=change)
+    with pytest.raises(ProximaError, match=rf"tiny.gguf: .*{words}"):
+        import_gguf(tmp_path / "tiny.gguf", tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()
+
+
+def test_what_is_not_given_and_need_not_be(decoder, tokenizer, tmp_path):
+    def change(fields):
+        for name in ("rope.dimension_count", "rope.freq_base"):
+            del fields[f"llama.{name}"]
+
+    write_gguf(tmp_path / "tiny.gguf", decoder, tokenizer, change=change)
+    import_gguf(tmp_path / "tiny.gguf", tmp_path / "tiny")
+    assert load_model(tmp_path / "tiny").config == replace(decoder.config, rope_theta=10_000.0)
+
+
+def test_weights_that_are_no_numbers(decoder, tokenizer, tmp_path):
+    spoilt = replace(decoder, embedding=decoder.embedding.at[3, 4].set(jnp.nan))
+    write_gguf(tmp_path / "tiny.gguf", spoilt, tokenizer)
+    with pytest.raises(ProximaError, match=r"token_embd.weight is NaN or infinite in 1 of"):
+        import_gguf(tmp_path / "tiny.gguf", tmp_path / "folder")
+
+
+def test_any_damage(decoder, tokenizer, tmp_path):
+    file, folder = tmp_path / "tiny.gguf", tmp_path / "folder"
+    write_gguf(file, decoder, tokenizer)
+    data, refused = file.read_bytes(), 0
+    types = struct.pack("<IQ", 5, tokenizer.size)
+    long = data.replace(types, struct.pack("<IQ", 5, 2**60))
+    overlap = data.replace(struct.pack("<Q", decoder.embedding.nbytes), struct.pack("<Q", 0), 1)
+    assert long != data and overlap != data
+    for damaged in (long, overlap, *(damaged_bytes(data, seed) for seed in range(20))):
+        file.write_bytes(damaged)
+        try:
+            import_gguf(file, folder)
+            shutil.rmtree(folder)
+        except ProximaError as error:
+            assert str(tmp_path) in str(error)
+            refused += 1
+    assert refused > 10
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_a_folder_is_told_what_it_is_good_for(decoder, tmp_path):
+    target, model = tmp_path / "target", tmp_path / "model"
+    save_model(decoder, model)
+    with pytest.raises(
+        ProximaError, match=rf"needs no import: set model.path: {model} in a scenario"
+    ):
+        import_gguf(model, target)
+    (tmp_path / "other").mkdir()
+    with pytest.raises(ProximaError, match=r"a folder; it has no .gguf file; give a .gguf file"):
+        import_gguf(tmp_path / "other", target)
+    (tmp_path / "other" / "tiny.gguf").touch()
+    with pytest.raises(ProximaError, match=r"a folder; give the file in it: .*other/tiny.gguf"):
+        import_gguf(tmp_path / "other", target)
 
 
 @pytest.mark.slow

@@ -131,11 +131,12 @@ def test_a_sliding_window_bounds_the_context(folder):
     [
         ({"model_type": "bert"}, "model_type is 'bert'.*there are gpt2, llama"),
         ({"model_type": "llama", "quantization_config": {}}, "quantised"),
-        ({"rope_scaling": {"rope_type": "yarn"}}, "rope scaling 'yarn' is not known"),
+        ({"rope_scaling": {"rope_type": "yarn"}}, 'rope scaling "yarn" is not known'),
         ({"hidden_act": "relu"}, "activation 'relu'"),
         ({"partial_rotary_factor": 0.5}, "rotated in part"),
         ({"vocab_size": 301}, r"embed_tokens.weight has shape \(300, 32\).*\(301, 32\)"),
-        ({"num_hidden_layers": 3}, "have no model.layers.2"),
+        ({"intermediate_size": 2**31 - 1}, r"gate_proj.weight has shape \(48, 32\)"),
+        ({"num_hidden_layers": 10**9}, "have no model.layers.2"),
         ({"num_hidden_layers": 1}, "tensors that a model of this config.json does not have"),
         ({"tie_word_embeddings": True}, "lm_head.weight is not the embedding"),
         ({"model_type": "qwen3"}, "have no model.layers.0.self_attn.q_norm"),
@@ -151,7 +152,9 @@ def test_a_setting_is_missing(folder):
     said = json.loads((folder / "config.json").read_text())
     del said["hidden_size"]
     (folder / "config.json").write_text(json.dumps(said))
-    with pytest.raises(ProximaError, match=r"config.json: hidden_size is missing"):
+    with pytest.raises(
+        ProximaError, match=r"shape \(300, 32\); by config.json it should be \(300, 4096"
+    ):
         load_model(folder)
 
 
@@ -159,8 +162,9 @@ def test_weights_that_do_not_fit(folder):
     edit_weights(folder, lambda tensors: tensors.update(strange=np.zeros(3, np.float32)))
     with pytest.raises(ProximaError, match="for example strange"):
         load_model(folder)
-    edit_weights(folder, lambda tensors: tensors.update(strange=np.zeros(3, np.int8)))
-    with pytest.raises(ProximaError, match="strange is of type I8"):
+    name, numbers = "lm_head.weight", np.zeros((300, 32), np.int8)
+    edit_weights(folder, lambda tensors: tensors.pop("strange") is tensors.update({name: numbers}))
+    with pytest.raises(ProximaError, match=r"safetensors: lm_head.weight is of type I8"):
         load_model(folder)
 
 
@@ -199,7 +203,7 @@ def test_a_full_disk_leaves_the_older_model(folder, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("proxima.domains.language.hf.save_file", full)
+    monkeypatch.setattr("proxima.domains.language.tensor_files.save_file", full)
     with pytest.raises(ProximaError, match=r"cannot write the model there.*No space left"):
         save_model(decoder_of("llama3"), folder)
     assert_same(load_model(folder), decoder_of("llama"))
@@ -218,8 +222,9 @@ def test_where_a_model_is(folder, monkeypatch):
     assert locate(folder) == folder
     with pytest.raises(ProximaError, match="proxima model import"):
         locate(folder / "config.json")
-    with pytest.raises(ProximaError, match="no such folder"):
-        locate("./nowhere/at/all")
+    for nowhere in ("./nowhere/at/all", "", "a" * 300, "a\0b", "owner/model.git"):
+        with pytest.raises(ProximaError, match="no such folder"):
+            locate(nowhere)
 
     def offline(*_, **__):
         raise ConnectionError("no network")

@@ -1,5 +1,7 @@
 """Rewards: where they fall, what is taken off, and what is said of a reward function that fails."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import language_tiny as tiny
@@ -124,6 +126,26 @@ def test_the_function_is_given_texts(tokenizer):
     assert heard["completions"] == [tokenizer.decode(ids) for ids in SAID]
 
 
+def steps(prompts, completions):
+    yield 1.0
+    raise KeyError("lost")
+
+
+def spoils(prompts, completions):
+    completions.clear()
+    return [0.0]
+
+
+class Strange:
+    """A number that is none."""
+
+    def __float__(self):
+        raise RuntimeError("no")
+
+    def __iter__(self):
+        raise RuntimeError("no")
+
+
 def raises(prompts, completions):
     if completions[-1] == completions[0] or len(completions) > 1:
         raise KeyError("lost")
@@ -139,8 +161,22 @@ def raises(prompts, completions):
         (lambda p, c: [1.0], r"returned 1 numbers for 3 completions"),
         (lambda p, c: 1.0, r"returned float; return one number per completion"),
         (lambda p, c: [1.0, "good", 2.0], r"row 1: returned 'good'; return a number"),
+        (lambda p, c: [1.0, "2", 3.0], r"row 1: returned '2'; return a number"),
+        (lambda p, c: "123", r"returned str; return one number per completion"),
+        (lambda p, c: dict.fromkeys((1, 2, 3)), r"returned dict; return one number"),
+        (lambda p, c: {1, 2, 3}, r"returned set; return one number"),
+        (lambda p, c: None, r"returned NoneType; return one number"),
+        (lambda p, c: Strange(), r"returned Strange; return one number"),
+        (lambda p, c: [0.0, Strange(), 0.0], r"row 1: returned <.*>; return a number"),
+        (lambda p, c: np.zeros((3, 1)), r"row 0: returned array\(\[0.\]\); return a number"),
+        (lambda p, c: [[1.0], 2.0, 3.0], r"row 0: returned \[1.0\]; return a number"),
+        (lambda p, c: [0.0, None, 0.0], r"row 1: returned None; return a number"),
+        (lambda p, c: [0.0, 1j, 0.0], r"row 1: returned 1j; return a number"),
+        (lambda p, c: [0.0, 10**400, 0.0], r"row 1: returned inf for"),
+        (lambda p, c: [0.0, 1e39, 0.0], r"row 1: returned 1e\+39 for"),
+        (steps, r"steps, row 0 .*raised KeyError: 'lost'"),
+        (spoils, r"returned 1 numbers for 3 completions"),
     ],
-    ids=["raises", "nan", "infinite", "few", "one", "text"],
 )
 def test_a_failing_function_is_named_with_its_row(tokenizer, function, told):
     with pytest.raises(ProximaError, match=told):
@@ -151,6 +187,16 @@ def test_a_list_of_the_wrong_length_names_its_row(tokenizer):
     wrong = [[1.0] * 4, [1.0] * 3, [1.0]]
     with pytest.raises(ProximaError, match="row 1: returned 3 numbers for 2 tokens"):
         computer(tokenizer, lambda p, c: wrong, per_token=True).scores(samples())
+
+
+def test_a_text_past_the_reward_models_context_is_refused(tokenizer):
+    model = reward_model(tokenizer.size)
+    config = dataclasses.replace(model.base.config, context=5)
+    small = dataclasses.replace(model.base, config=config)
+    with pytest.raises(
+        ProximaError, match=r"row 0 has 6 tokens for the reward model.*context of 5"
+    ):
+        RewardComputer(RewardConfig(), model=model._replace(base=small)).scores(samples())
 
 
 def test_settings_that_do_not_fit_are_refused(tokenizer):

@@ -134,7 +134,8 @@ def test_a_killed_process_is_resumed_bit_for_bit(stage, whole, tmp_path, monkeyp
     summary, directory = whole
     write_texts(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(Path(texts.__file__).parent))  # where the judge is
+    judges = str(Path(texts.__file__).parent)
+    monkeypatch.setenv("PYTHONPATH", judges, prepend=os.pathsep)
     settings = flags(*(f"{key}={json.dumps(value)}" for key, value in TINY.items()))
     metrics = f"logs/movie_critic/latest/trial_0/{stage}/metrics.jsonl"
     arguments = ["experiment", "--scenario", "movie_critic", *settings]

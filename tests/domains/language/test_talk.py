@@ -13,8 +13,15 @@ from tiny import run_main
 from proxima.core.errors import ProximaError
 from proxima.domains.language import talk
 from proxima.domains.language.commands import printable
+from proxima.domains.language.generate import Generator
 from proxima.domains.language.hf import load_model, save_model
-from proxima.domains.language.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
+from proxima.domains.language.model import REFERENCE
+from proxima.domains.language.tokenizer import (
+    Tokenizer,
+    left_padded,
+    load_tokenizer,
+    train_tokenizer,
+)
 from proxima.nets.transformer import DecoderConfig, new_decoder
 
 TEXTS = ["the film is good", "the film is bad", "a very good film", "not a very bad film"] * 5
@@ -89,7 +96,7 @@ def test_the_model_that_is_meant(home, monkeypatch):
     assert talk.find_model("imitation").folder.name == "reference"
     assert talk.find_model("plain").folder.name == "plain"
     settings = talk.find_model("critic").settings
-    assert (settings.new_tokens, settings.temperature, settings.chat) == (6, 0.5, False)
+    assert (settings.usual, settings.temperature, settings.chat) == (6, 0.5, False)
 
 
 def test_before_without_fine_tuning_is_the_model_it_started_from(home, monkeypatch, tmp_path):
@@ -136,6 +143,49 @@ def test_a_prompt_that_just_fits(main):
     more = main("generate", "critic", "--prompt", "the film", "--new-tokens", room + 1)
     assert more.code == 1 and f"--new-tokens {room}" in more.err
     assert main("generate", "critic", "--prompt", "the film", "--new-tokens", room).code == 0
+
+
+def test_without_a_number_as_many_tokens_follow_as_fit(main):
+    """A folder's usual number, 100, is more than its context of 32."""
+    room = 32 - len(load_tokenizer(talk.find_model("plain").folder).encode(["the film"])[0])
+    said = main("generate", "plain", "--prompt", "the film", "--json")
+    assert said.code == 0 and f"At most {room} new tokens" in said.err
+    assert 1 <= json.loads(said.out)["completions"][0]["tokens"] <= room
+    explicit = main("generate", "plain", "--prompt", "the film", "--new-tokens", "100")
+    assert explicit.code == 1 and "with 100 new ones it is longer" in explicit.err
+    assert main("generate", "critic", "--prompt", "the film").err == ""
+    full = main("generate", "plain", "--prompt", "film " * 40)
+    assert full.code == 1 and "with 1 new one it is longer" in full.err
+
+
+def test_python_is_refused_with_the_words_of_the_commands(main, home):
+    speaker = talk.load(talk.find_model(str(home / "plain")))
+    asked = speaker._replace(settings=speaker.settings._replace(new_tokens=40))
+    told = main("generate", "plain", "--prompt", "the film", "--new-tokens", "40").err
+    generator = Generator(speaker.decoder, speaker.tokenizer, 40)
+    ids = speaker.tokenizer.encode(["the film"])
+    rows = left_padded(ids, 0)
+    calls = {
+        "the prompt": lambda: talk.say(asked, "the film"),
+        "prompts[0]": lambda: generator.generate(REFERENCE, ["the film"], jax.random.key(0)),
+        "prompts[0] ": lambda: generator.generate(REFERENCE, rows, jax.random.key(0)),
+    }
+    for what, call in calls.items():
+        with pytest.raises(ProximaError) as refused:
+            call()
+        assert f"Error: {refused.value}".strip() == told.strip().replace("the prompt", what.strip())
+
+
+def test_a_chat_keeps_half_of_a_small_context_for_replies(home):
+    speaker = talk.load(talk.find_model(str(home / "chatty")))
+    turns = [{"role": "user", "content": "a" * 9}, {"role": "assistant", "content": "b" * 9}]
+    said, forgotten = talk.reply(speaker, [*turns, {"role": "user", "content": "c"}])
+    assert forgotten == 2 and said.tokens <= 16
+
+
+def test_a_prompt_with_half_a_character_is_refused(main):
+    said = main("generate", "plain", "--prompt", "the \udcff film")
+    assert said.code == 1 and "character 4 is no Unicode" in said.err
 
 
 def test_generate(main):

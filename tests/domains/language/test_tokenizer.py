@@ -128,7 +128,7 @@ def test_a_template_that_refuses_is_told_in_words(tokenizer, tmp_path):
     refusing = "{{ raise_exception('roles must alternate') }}"
     rewritten(tmp_path, "tokenizer_config.json", chat_template=refusing)
     with pytest.raises(ProximaError, match="roles must alternate"):
-        load_tokenizer(tmp_path).chat([])
+        load_tokenizer(tmp_path).chat([{"role": "user", "content": "a film"}])
 
 
 def test_padding_left_and_right():

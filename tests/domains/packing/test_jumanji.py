@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from proxima.core.errors import ProximaError
-from proxima.core.spaces import Discrete, MultiDiscrete
-from proxima.domains.packing.jumanji import make, make_pool, named_arrays
+from proxima.core.spaces import ACTION_MASK, Discrete, MultiDiscrete
+from proxima.domains.packing.jumanji import Jumanji, interface, make, make_pool, named_arrays
 from proxima.domains.packing.scenario import PackingEnvConfig
 
 SMALL = {
@@ -53,6 +53,23 @@ def test_every_step_is_jumanjis(name):
         assert bool(result.terminated) == bool(timestep.last())
         if result.terminated:
             break
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_outside_a_policy_meets_jumanjis_own_masks_and_actions(name):
+    env = small(name)
+    found = interface(env)
+    obs = jax.tree.map(lambda leaf: leaf[None], env.reset(jax.random.key(1))[1])
+    kinds = found.observation["fields"]
+    own = {key: rows.reshape(1, *kinds[key]["shape"]) for key, rows in obs.items()}
+    jax.tree.map(np.testing.assert_array_equal, found.encode(own, jnp), obs)
+    action = jnp.argmax(obs["action_mask"], axis=-1).astype(jnp.int32)
+    (told,) = found.decode(action, jnp)
+    assert (list(told.shape), str(told.dtype)) == (found.action["shape"], found.action["dtype"])
+    if isinstance(env.problem, Jumanji):
+        env.problem.inner.action_spec.validate(told)
+    if ACTION_MASK in own and env.problem.parts and isinstance(env.action_space, Discrete):
+        assert own[ACTION_MASK][0][tuple(told)]
 
 
 @pytest.mark.parametrize("name", SMALL)

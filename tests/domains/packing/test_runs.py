@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from checkpoints import common_step
 from resume import Case, check_same, latest
 from tiny import BUDGET, read, without_hidden
 
 from proxima import load, resume_experiment, run_multiple_experiments
-from proxima.train import checkpoint
 
 LENGTH = 1280  # 20 chunks
 SMALL = (*BUDGET, f"training.max_steps={LENGTH}", "evaluation.eval_frequency=20", "seed=3")
@@ -61,7 +61,7 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(name, settings, workdir, tmp_p
     with pytest.raises(KeyboardInterrupt):
         run_multiple_experiments(load(name, settings), callback=stop)
     run = latest(workdir, case)
-    assert 0 < checkpoint.common_step([run / "trial_0"]) < LENGTH
+    assert 0 < common_step([run / "trial_0"]) < LENGTH
     resume_experiment(name)
     whole = case.uninterrupted(tmp_path / "whole")
     check_same(run, whole)

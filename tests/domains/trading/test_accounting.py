@@ -11,6 +11,7 @@ from proxima.domains.trading.accounting import (
     RUIN_REWARD,
     account,
     hold,
+    trade_costs,
     trade_factor,
 )
 
@@ -58,6 +59,16 @@ def test_trades_cost_what_they_should(weight, target, factor):
     assert trade_factor(weight, target, 0.01) == pytest.approx(factor, abs=1e-15)
 
 
+def test_slippage_makes_every_fill_worse_by_its_share_of_the_price():
+    assert trade_factor(0.0, 1.0, 0.0, 0.25) == pytest.approx(
+        1 / 1.25
+    )  # bought at 1.25 of the price
+    assert trade_factor(1.0, 0.0, 0.0, 0.25) == pytest.approx(0.75)
+    assert trade_factor(1.0, 0.0, 0.1, 0.25) == pytest.approx(0.9 * 0.75)
+    for fee in (0.0, 0.001, 0.0123):
+        assert trade_costs(fee, 0.0) == (fee, fee)  # to the bit
+
+
 def test_a_short_pays_interest_every_bar():
     found = account(np.full(100, -1.0), np.zeros(100), 0.0, 0.001)
     value = 1000 * math.exp(found.log_value[-1])
@@ -66,11 +77,21 @@ def test_a_short_pays_interest_every_bar():
 
 
 @pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize(("fee", "rate"), [(0.0, 0.0), (0.001, 0.0), (0.01, 0.001), (0.0, 0.002)])
-def test_agrees_with_a_portfolio_kept_by_hand(seed, fee, rate):
+@pytest.mark.parametrize(
+    "costs",
+    [
+        (0.0, 0.0),
+        (0.001, 0.0),
+        (0.01, 0.001),
+        (0.0, 0.002),
+        (0.0, 0.0, 0.01),
+        (0.002, 0.001, 0.005),
+    ],
+)
+def test_agrees_with_a_portfolio_kept_by_hand(seed, costs):
     prices, targets = path(seed)
-    found = account(targets, returns_of(prices), fee, rate)
-    values = by_hand(targets.tolist(), prices.tolist(), fee, rate)
+    found = account(targets, returns_of(prices), *costs)
+    values = by_hand(targets.tolist(), prices.tolist(), *costs)
     np.testing.assert_allclose(np.exp(found.log_value), values, rtol=1e-12)
     assert found.log_value[-1] == pytest.approx(found.log_return.sum(), abs=1e-12)
 

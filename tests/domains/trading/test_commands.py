@@ -169,3 +169,54 @@ def test_price_plot_draws_prices_of_any_length_and_shades_splits(rows, tmp_path)
     assert (pixels[0][:, 150:1150] < 80).all(axis=2).sum() > 500  # a dark line
     right = (pixels[1] != pixels[0]).any(axis=2)[100:400]
     assert right[:, 800:1100].mean() > 0.9 and right[:, 200:500].mean() < 0.05
+
+
+def minutes(rows, **columns):
+    """Bars of a minute, at large prices, with a name that is long."""
+    frame = generate("gbm", rows, 0).with_columns(
+        pl.col("open", "high", "low", "close") * 123_456.789, **columns
+    )
+    start = np.datetime64("2024-03-04T09:30:05", "us")
+    times = start + np.arange(rows) * np.timedelta64(60, "s")
+    return frame.with_columns(time=pl.Series(times).cast(pl.String))
+
+
+def test_peek_cuts_neither_numbers_nor_dates(main, workdir):
+    minutes(600, note=pl.lit("x")).write_csv("own.csv")
+    said = main("peek", "own.csv")
+    assert said.code == 0, said.err
+    assert "…\n" not in said.out and max(map(len, said.out.splitlines())) <= 80
+    lines = {line.split()[0]: line for line in said.out.splitlines()}
+    assert "2024-03-04 09:50:05  2024-03-04 15:38:05" in lines["train"]
+    assert re.search(r"1\d,\d{3},\d{3}\.\d\d … ", lines["close"])
+    assert lines["note"].endswith("left out: note")
+    assert lines["volume_zscore_20"].count(" ± ") == 2
+
+
+def test_peek_says_which_features_a_file_without_volume_has(main, workdir):
+    minutes(600).drop("volume").write_csv("own.csv")
+    said = main("peek", "own.csv")
+    assert (
+        "note        has no volume; the features are log_return, volatility, rsi, ma_ratio"
+        in said.out
+    )
+    assert "volume_zscore" not in said.out
+    notes = json.loads(main("peek", "own.csv", "--json").out)["notes"]
+    assert notes == ["has no volume; the features are log_return, volatility, rsi, ma_ratio"]
+
+
+def test_peek_at_a_single_bar(main, workdir):
+    minutes(2).head(1).write_csv("own.csv")
+    said = main("peek", "own.csv")
+    assert said.code == 0 and "Cannot be prepared as configured" in said.out, said.err
+
+
+def test_a_split_of_next_to_nothing_is_told_at_once(main, workdir):
+    main("generate-data", "--scenario", "small.yaml")
+    (workdir / "thin.yaml").write_text(
+        SCENARIO.replace("rows: 600", "rows: 600\n  split: {validation: 1e-30}")
+    )
+    (workdir / "data/raw/synthetic/small.parquet").rename(
+        workdir / "data/raw/synthetic/thin.parquet"
+    )
+    assert "need more than any file has" in main("peek", "thin.yaml").out

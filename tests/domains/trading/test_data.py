@@ -281,6 +281,70 @@ def test_the_users_own_csv(tmp_path):
     assert found.bounds["test"][1] == 600
 
 
+def own_csv(folder, **columns):
+    """600 bars of a user's own, some columns replaced; one of None is left out."""
+    frame = generate("gbm", 600, 0).with_columns(pl.col("time").dt.strftime("%Y-%m-%d"), **columns)
+    left_out = [name for name, value in columns.items() if value is None]
+    frame.drop(left_out).write_csv(folder / "own.csv")
+    return DataConfig(path=str(folder / "own.csv"))
+
+
+def test_default_features_are_those_that_the_file_can_feed(tmp_path):
+    kinds = ["log_return", "volatility", "rsi", "ma_ratio"]
+    whole = prepare_data(own_csv(tmp_path), "anything")
+    assert [feature.kind for feature in whole.features] == [*kinds, "volume_zscore"]
+    assert whole.notes == ()
+    without = prepare_data(own_csv(tmp_path, volume=None), "anything")
+    assert [feature.kind for feature in without.features] == kinds
+    assert without.notes == (
+        f"{tmp_path}/own.csv: has no volume; the features are log_return, volatility, rsi, ma_ratio",
+    )
+    still = prepare_data(own_csv(tmp_path, volume=pl.lit(7.0)), "anything")
+    assert [feature.kind for feature in still.features] == kinds
+    assert "the volume never changes" in still.notes[0]
+
+
+def test_a_feature_that_needs_a_volume_is_refused_where_there_is_none(tmp_path):
+    own = own_csv(tmp_path, volume=None)
+    features = (FeatureConfig(kind="rsi"), FeatureConfig(kind="volume_zscore"))
+    with pytest.raises(ProximaError) as told:
+        prepare_data(replace(own, features=features), "anything")
+    assert str(told.value) == (
+        f"data.features.1.kind: volume_zscore needs a volume, and {tmp_path}/own.csv has none; leave the "
+        "feature out, or give the file a column volume"
+    )
+
+
+def test_what_is_said_of_a_file_comes_through(tmp_path):
+    found = prepare_data(own_csv(tmp_path, adjusted=pl.col("close")), "anything")
+    assert found.notes == (f"{tmp_path}/own.csv: left out: adjusted",)
+
+
+def test_appended_bars_change_nothing_that_is_trained_on(tmp_path):
+    split = SplitConfig(train_until="2001-01-01", validation_until="2001-03-01")
+    frame = generate("gbm", 600, 0)
+    prepared = []
+    for rows in (500, 600):
+        frame.head(rows).write_parquet(tmp_path / "own.parquet")
+        config = DataConfig(path=str(tmp_path / "own.parquet"), split=split)
+        prepared.append(prepare_data(config, "anything"))
+    before, after = prepared
+    assert before.scalers == after.scalers
+    for name in ("train", "validation"):
+        assert before.bounds[name] == after.bounds[name]
+        for one, other in zip(before.split(name), after.split(name), strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert before.bounds["test"][0] == after.bounds["test"][0] and after.bounds["test"][1] == 600
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"pattern": "gbm"}', "[" * 100_000])
+def test_damaged_words_on_how_a_file_was_made(text, tmp_path):
+    path = tmp_path / "own.parquet"
+    generate("gbm", 50, 0).write_parquet(path, metadata={METADATA_KEY: text})
+    with pytest.raises(ProximaError, match=r"own.parquet: what it says of how .* make it anew"):
+        read_source(DataConfig(path=str(path)), "anything")
+
+
 def test_peek_tells_what_is_there(prepared):
     source, found = prepared
     summary = peek(source, CONFIG)

@@ -71,10 +71,12 @@ def test_golden_path():
 
 
 @pytest.mark.parametrize("kind", ["discrete", "continuous"])
-@pytest.mark.parametrize(("fee", "rate"), [(0.0, 0.0), (0.001, 0.0), (0.002, 0.001)])
-def test_scan_vmap_and_a_plain_loop_agree(kind, fee, rate):
+@pytest.mark.parametrize(
+    ("fee", "rate", "slippage"), [(0.0, 0.0, 0.0), (0.001, 0.0, 0.002), (0.002, 0.001, 0.0)]
+)
+def test_scan_vmap_and_a_plain_loop_agree(kind, fee, rate, slippage):
     market = random_market(1)
-    config = settings(fee=fee, borrow_rate=rate, actions=kind)
+    config = settings(fee=fee, borrow_rate=rate, slippage=slippage, actions=kind)
     env = trading_env(market, config, training=False)
     rows = [all_actions(env, seed) for seed in range(5)]
     state, _ = jax.vmap(env.reset)(jax.random.split(KEY, 5))
@@ -84,7 +86,8 @@ def test_scan_vmap_and_a_plain_loop_agree(kind, fee, rate):
         _, alone = run(env, actions)
         np.testing.assert_allclose(together.reward[:, index], alone.reward, atol=1e-6)
         np.testing.assert_allclose(together.obs[:, index], alone.obs, rtol=1e-5, atol=1e-6)
-        values = by_hand(targets_of(actions, config).tolist(), market.close.tolist(), fee, rate)
+        targets = targets_of(actions, config).tolist()
+        values = by_hand(targets, market.close.tolist(), fee, rate, slippage)
         np.testing.assert_allclose(alone.reward, log_returns(values), atol=2e-6)
 
 
@@ -255,7 +258,7 @@ def test_numbers_are_leaves_so_that_changing_them_compiles_nothing():
     market = random_market(11)
     plain = trading_env(market, settings(), training=True)
     changed = settings(
-        fee=0.01, borrow_rate=0.1, turnover_penalty=1.0, drawdown_penalty=2.0, sharpe_rate=0.5,
+        fee=0.01, slippage=0.02, borrow_rate=0.1, turnover_penalty=1.0, drawdown_penalty=2.0, sharpe_rate=0.5,
         max_steps_per_episode=3,
     )  # fmt: skip
     other = trading_env(random_market(12), changed, training=False)
@@ -295,6 +298,7 @@ def test_long_paths_stay_exact_in_float32():
         (9, {"positions": (1.0, 1.0)}, "names a position twice"),
         (9, {"positions": (-1.0, 0.0), "fee": 0.6}, "env.fee: at 0.6"),
         (9, {"positions": (0.0, 2.0), "fee": 0.5}, "env.fee: at 0.5"),
+        (9, {"positions": (0.0, 2.0), "slippage": 0.5}, "at 0.001 with env.slippage 0.5 a trade"),
     ],
 )
 def test_impossible_settings_are_told_in_words(bars, changes, message):

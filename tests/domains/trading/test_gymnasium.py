@@ -51,7 +51,7 @@ def test_importing_proxima_does_not_import_gymnasium():
     "changes",
     [
         {"actions": "discrete", "positions": MIXED, "fee": 0.002, "borrow_rate": 0.001},
-        {"actions": "continuous", "positions": (-1.0, 1.0), "window": 4},
+        {"actions": "continuous", "positions": (-1.0, 1.0), "window": 4, "slippage": 0.003},
         {
             "reward": "differential_sharpe", "sharpe_rate": 0.05, "turnover_penalty": 0.1,
             "drawdown_penalty": 0.3,

@@ -9,17 +9,21 @@ import pytest
 from markets import market_of, random_market
 
 from proxima.core.errors import ProximaError
+from proxima.domains.trading import metrics
 from proxima.domains.trading.accounting import account
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
 from proxima.domains.trading.env import targets_of
 from proxima.domains.trading.judge import (
+    Year,
     account_of,
+    account_trades,
     assess,
     reference_targets,
     references,
     returns_of,
     rollout_frame,
     score,
+    year_of,
 )
 from proxima.domains.trading.market import SPLITS, Prepared
 from proxima.domains.trading.metrics import deflated_sharpe
@@ -27,9 +31,10 @@ from proxima.domains.trading.metrics import deflated_sharpe
 METRICS = {
     "log_return", "total_return", "sharpe", "sortino", "max_drawdown", "cagr", "calmar", "volatility",
     "omega", "tail_ratio", "var_5", "profit_factor", "psr", "turnover", "exposure_long", "exposure_short",
-    "exposure_flat", "trades", "hit_rate", "holding_time",
+    "exposure_flat", "trades", "win_rate", "fills", "hit_rate", "holding_time",
 }  # fmt: skip
 ENV, DATA = TradingEnvConfig(fee=0.001, window=2), DataConfig()
+YEAR = Year(252.0, "a test")
 
 
 def prepared(pattern="random_walk", params=None, bars=150):
@@ -41,13 +46,15 @@ def prepared(pattern="random_walk", params=None, bars=150):
 @pytest.fixture(scope="module")
 def known():
     data = prepared()
-    return data, references(data, ENV, DATA)
+    return data, references(data, ENV, YEAR)
 
 
 def assessed(data, env, config, split, actions, compared):
     """Recorded actions on a split, against the references."""
-    done = account_of(data.split(split), env, targets_of(actions, env))
-    return assess(done, config, compared["splits"][split])
+    market = data.split(split)
+    done = account_of(market, env, targets_of(actions, env))
+    sheet = metrics.tear_sheet(done, account_trades(market, env, done), YEAR.bars)
+    return assess(done, sheet, config.leaky, compared["splits"][split])
 
 
 def bars_of(data, split):
@@ -73,15 +80,15 @@ def test_references_have_every_name_and_are_json(known):
 
 
 def test_an_unknown_process_has_no_model(known):
-    assert reference_targets(prepared(pattern=None), "test", ENV)["model"] is None
-    other = references(prepared(pattern="sine_wave", bars=20), ENV, DATA)
+    assert reference_targets(prepared(pattern=None), "test", ENV, None)["model"] is None
+    other = references(prepared(pattern="sine_wave", bars=20), ENV, YEAR)
     assert other["splits"]["test"]["model"] is None
 
 
 def test_scores_of_the_oracle_and_of_cash(known):
     data, compared = known
     for split in SPLITS:
-        targets = reference_targets(data, split, ENV)["foresight"]
+        targets = reference_targets(data, split, ENV, None)["foresight"]
         actions = np.searchsorted(ENV.positions, targets)
         part = assessed(data, ENV, DATA, split, actions, compared)
         json.dumps(asdict(part), allow_nan=False)
@@ -115,7 +122,7 @@ REVERTING = {"base": 100.0, "reversion": 0.1, "volatility": 0.01}
 
 def test_a_model_is_no_yardstick_for_one_who_looks_ahead():
     data, free = prepared("mean_reversion", REVERTING), TradingEnvConfig(fee=0.0)
-    compared = references(data, free, DATA)
+    compared = references(data, free, YEAR)
     compared["splits"]["test"]["model"]["log_return"] = 0.1
     actions = np.full(len(returns_of(data.test, free)), 2)
     leaking = DataConfig(leaky=True)
@@ -131,7 +138,7 @@ def alarms(market, targets, env=FREE):
     """What is told about an agent with these targets on the test split."""
     data = prepared()._replace(test=market)
     actions = np.searchsorted(env.positions, targets)
-    compared = references(data, env, DATA)
+    compared = references(data, env, YEAR)
     return list(assessed(data, env, DATA, "test", actions, compared)["too_good"])
 
 
@@ -174,7 +181,7 @@ def test_a_market_in_which_anyone_wins_raises_no_alarm():
     market, env = market_of(100 * np.exp(log_price)), TradingEnvConfig(fee=0.001)
     targets = np.ones(398)
     data = prepared()._replace(test=market)
-    held = references(data, env, DATA)["splits"]["test"]["buy_and_hold"]
+    held = references(data, env, YEAR)["splits"]["test"]["buy_and_hold"]
     assert held["hit_rate"] > 0.99
     assert alarms(market, targets, env) == []
 
@@ -186,7 +193,7 @@ def test_interval_contains_the_return_and_alarm_reaches_the_result(known):
     assert agent["log_return_low"] < agent["log_return"] < agent["log_return_high"]
     rising = data._replace(test=market_of(100 * 1.01 ** np.arange(150.0)))
     free = TradingEnvConfig(fee=0.0, window=2)
-    compared = references(rising, free, DATA)
+    compared = references(rising, free, YEAR)
     part = assessed(rising, free, DATA, "test", actions, compared)
     assert len(part["too_good"]) == 2
 
@@ -197,7 +204,7 @@ def test_deflated_sharpe_needs_the_other_trials(known):
 
     def deflated(actions, sharpes):
         done = account_of(data.test, ENV, targets_of(actions, ENV))
-        return deflated_sharpe(np.expm1(done.log_return), sharpes, DATA.periods_per_year)
+        return deflated_sharpe(np.expm1(done.log_return), sharpes, YEAR.bars)
 
     alone, among = deflated(actions, [0.3]), deflated(actions, [0.3, 1.0, -2.0, 0.5])
     assert among < alone
@@ -227,3 +234,13 @@ def test_actions_of_other_data_are_refused_and_ruin_ends_early():
     doubling = market_of([100.0, 100, 100, 250, 100, 100, 100])
     done = account_of(doubling, TradingEnvConfig(fill="same_close"), np.full(3, -1.0))
     assert done.ruined.tolist() == [False, False, True, False, False, False]
+
+
+def test_a_year_has_the_bars_that_are_said_or_known_or_counted():
+    data = prepared()
+    assert year_of(data, DataConfig(periods_per_year=5_800.0)) == (5_800.0, "data.periods_per_year")
+    grown = data._replace(params={"periods_per_year": 252})
+    assert year_of(grown, DATA) == (252.0, "the pattern's periods_per_year")
+    counted = year_of(data, DATA)
+    assert counted.bars == 365.0  # a bar on every day
+    assert "times of the train split" in counted.source

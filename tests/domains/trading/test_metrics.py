@@ -7,7 +7,9 @@ import pytest
 
 from proxima.domains.trading import metrics
 from proxima.domains.trading.accounting import account
+from proxima.domains.trading.config import TradingEnvConfig
 from proxima.domains.trading.metrics import block_length, mean_interval, resampled_means
+from proxima.domains.trading.trades import trades_of
 
 RETURNS = np.array([0.01, -0.02, 0.03, -0.01, 0.02, 0, -0.015, 0.005, 0.012, -0.007])
 TRIALS = [1, 0.2, -0.3, 0.5, 0.9, 1.5, -0.7, 0.1]
@@ -22,7 +24,6 @@ GOLDEN = {
     "omega": (metrics.omega(RETURNS), 1.4807692307692308),
     "tail_ratio": (metrics.tail_ratio(RETURNS), 1.4366197183098586),
     "var_5": (metrics.value_at_risk(RETURNS), -0.01775),
-    "profit_factor": (metrics.profit_factor(RETURNS), 1.4807692307692308),
     "psr": (metrics.probabilistic_sharpe(RETURNS), 0.6842360181050696),
     "deflated": (metrics.deflated_sharpe(RETURNS, TRIALS, YEAR), 0.608971510494534),
 }
@@ -46,8 +47,7 @@ def test_constant_returns_have_no_ratios(constant):
 
 def test_what_divides_by_nothing_is_not_a_number():
     gains = np.array([0.01, 0.02, 0.03])
-    for ratio in (metrics.omega, metrics.profit_factor):
-        assert math.isnan(ratio(gains))
+    assert math.isnan(metrics.omega(gains))
     assert math.isnan(metrics.calmar(gains, YEAR))
     assert math.isnan(metrics.sortino(gains, YEAR))
 
@@ -64,22 +64,27 @@ def test_tear_sheet_of_a_known_account():
     prices = np.array([100.0, 110, 99, 99, 108.9, 98.01])
     returns = prices[1:] / prices[:-1] - 1
     done = account([1, 1, 0, 1, -1], returns, 0.0, 0.0)
-    sheet = metrics.tear_sheet(done, YEAR)
+    trades = trades_of(done, prices, TradingEnvConfig(fee=0.0))
+    sheet = metrics.tear_sheet(done, trades, YEAR)
     assert sheet["total_return"] == pytest.approx(1.1 * 0.9 * 1 * 1.1 * 1.1 - 1)
     assert sheet["log_return"] == pytest.approx(math.log(1 + sheet["total_return"]))
     assert sheet["max_drawdown"] == pytest.approx(-0.1)
     assert (sheet["exposure_long"], sheet["exposure_short"]) == (0.6, 0.2)
     assert sheet["exposure_flat"] == pytest.approx(0.2)
-    assert sheet["trades"] == 4
+    assert (sheet["trades"], sheet["fills"]) == (3, 4)  # the last is open
+    assert sheet["win_rate"] == 0.5
+    assert sheet["profit_factor"] == pytest.approx(0.099 / 0.01)  # 0.99 to 1.089, and 1 to 0.99
+    gained, lost = 0.1 + 0.1 + 0.1, 0.1  # bar by bar
+    assert sheet["omega"] == pytest.approx(gained / lost)
     assert sheet["turnover"] == pytest.approx((1 + 1 + 1 + 2) / 5)
     assert sheet["hit_rate"] == 0.75
     assert sheet["holding_time"] == pytest.approx(4 / 3)
 
 
 def test_tear_sheet_of_doing_nothing():
-    sheet = metrics.tear_sheet(account(np.zeros(200), np.full(200, 0.01), 0.001, 0.0), YEAR)
+    sheet = metrics.tear_sheet(account(np.zeros(200), np.full(200, 0.01), 0.001, 0.0), [], YEAR)
     assert (sheet["log_return"], sheet["trades"], sheet["exposure_flat"]) == (0.0, 0, 1.0)
-    for name in ("sharpe", "hit_rate", "holding_time", "omega"):
+    for name in ("sharpe", "hit_rate", "holding_time", "omega", "profit_factor", "win_rate"):
         assert math.isnan(sheet[name])
 
 
@@ -143,3 +148,34 @@ def test_intervals_cover_the_mean_where_single_draws_would_not():
 def test_interval_of_next_to_nothing():
     assert all(math.isnan(end) for end in mean_interval([0.1]))
     assert mean_interval(np.zeros(50)) == (0.0, 0.0)
+
+
+def every(step, count, keep=lambda time: True, start="2020-01-06"):
+    """Times a step apart, of those that are kept."""
+    times = np.datetime64(start, "us") + np.arange(count) * np.timedelta64(step, "m")
+    return times[[bool(keep(time.astype(object))) for time in times]]
+
+
+HOUR, DAY = 60, 24 * 60
+
+
+@pytest.mark.parametrize(
+    ("times", "year"),
+    [
+        (every(DAY, 1_000), 365),
+        (every(DAY, 1_000, lambda time: time.weekday() < 5), 252),
+        (every(DAY, 26, lambda time: time.weekday() < 5), 252),  # four weeks
+        (every(7 * DAY, 200), 52),
+        (every(HOUR, 2_000), 365 * 24),
+        (every(4 * HOUR, 2_000), 365 * 6),
+        (every(1, 3_000), 365 * 24 * 60),
+        (every(HOUR, 9_000, lambda time: time.weekday() < 5), 252 * 24),
+        (every(HOUR, 9_000, lambda time: time.weekday() < 5 and 14 <= time.hour < 21), 252 * 7),
+    ],
+)
+def test_bars_of_a_year_are_counted_in_their_times(times, year):
+    assert metrics.bars_per_year(times) == pytest.approx(year, rel=1e-9)
+
+
+def test_bars_that_are_near_nothing_usual_are_counted_as_they_are():
+    assert metrics.bars_per_year(every(3 * DAY, 1_000)) == pytest.approx(365.25 / 3)

@@ -1,4 +1,4 @@
-"""Perfect foresight against trying everything, closed forms and known numbers; filters by their Sharpe."""
+"""Perfect foresight against trying everything, closed forms and known numbers; baselines."""
 
 import itertools
 import math
@@ -8,23 +8,16 @@ import pytest
 from markets import market_of, random_market
 
 from proxima.core.errors import ProximaError
-from proxima.domains.trading.accounting import account
+from proxima.domains.trading.accounting import Costs, account, trade_costs
 from proxima.domains.trading.baselines import (
-    FORECASTS,
-    Forecast,
-    best_position,
     buy_and_hold,
-    model_optimal,
     momentum,
     nearest,
     random_targets,
 )
 from proxima.domains.trading.config import TradingEnvConfig
 from proxima.domains.trading.env import WEIGHT_STEPS, decisions, fill_returns
-from proxima.domains.trading.metrics import sharpe
 from proxima.domains.trading.oracles import foresight_targets, search
-from proxima.domains.trading.patterns import PATTERNS
-from proxima.domains.trading.synthetic import pattern_params
 
 THREE = (-1.0, 0.0, 1.0)
 SETS = [
@@ -35,26 +28,35 @@ SETS = [
     (-1.0, 0.5, 2.0),
     (-2.0, 1.0, 3.0),
 ]
-COSTS = [(0.0, 0.0), (0.001, 0.0), (0.01, 0.002), (0.0, 0.05), (0.03, 0.01)]
+# Fee, interest, slippage.
+COSTS = [
+    (0.0, 0.0, 0.0),
+    (0.001, 0.0, 0.0),
+    (0.01, 0.002, 0.0),
+    (0.0, 0.05, 0.01),
+    (0.03, 0.01, 0.0),
+    (0.004, 0.0, 0.02),
+]
 
 
-def best_of_all(positions, returns, fee, rate):
+def best_of_all(positions, returns, fee, rate, slippage=0.0):
     """The most that any sequence of these targets ends with, by trying all of them."""
     every = np.array(list(itertools.product(positions, repeat=len(returns))))
-    done = account(every, returns, fee, rate)
+    done = account(every, returns, fee, rate, slippage)
     return done.log_value[~done.ruined.any(axis=1), -1].max()
 
 
 @pytest.mark.parametrize("positions", SETS)
-@pytest.mark.parametrize(("fee", "rate"), COSTS)
+@pytest.mark.parametrize(("fee", "rate", "slippage"), COSTS)
 @pytest.mark.parametrize("deviation", [0.01, 0.1, 0.4])  # the last one ruins many a path
-def test_foresight_equals_trying_everything(positions, fee, rate, deviation):
+def test_foresight_equals_trying_everything(positions, fee, rate, slippage, deviation):
     random = np.random.default_rng(int(1000 * deviation))
     bars = 5 if len(positions) == 5 else 7
     returns = np.expm1(random.normal(0, deviation, bars))
-    found = search(returns, positions, fee, rate)
-    assert found.log_value == pytest.approx(best_of_all(positions, returns, fee, rate), abs=1e-9)
-    done = account(found.targets, returns, fee, rate)
+    found = search(returns, positions, trade_costs(fee, slippage), rate)
+    most = best_of_all(positions, returns, fee, rate, slippage)
+    assert found.log_value == pytest.approx(most, abs=1e-9)
+    done = account(found.targets, returns, fee, rate, slippage)
     assert done.log_value[-1] == pytest.approx(found.log_value, abs=1e-9)
     assert set(found.targets) <= set(positions)
 
@@ -97,7 +99,7 @@ def slow_search(returns, positions, fee, rate):
 def test_dropping_holdings_loses_nothing(positions, drift, deviation):
     random = np.random.default_rng(7)
     returns = np.expm1(random.normal(drift, deviation, 150))  # two prunings, and some ruins
-    found = search(returns, positions, 0.004, 0.001)
+    found = search(returns, positions, Costs(0.004, 0.004), 0.001)
     assert found.log_value == pytest.approx(slow_search(returns, positions, 0.004, 0.001), abs=1e-9)
 
 
@@ -105,7 +107,7 @@ def test_dropping_holdings_loses_nothing(positions, drift, deviation):
 def test_foresight_on_a_sine_has_a_closed_form(fee):
     periods, k = 40, 42_000 / 58_000
     prices = 50_000 + 8_000 * np.sin(2 * np.pi * (np.arange(100 * periods + 1) + 75) / 100)
-    found = search(prices[1:] / prices[:-1] - 1, THREE, fee, 0.0)
+    found = search(prices[1:] / prices[:-1] - 1, THREE, Costs(fee, fee), 0.0)
     a_period = math.log((1 / k) * (2 - k - 2 * fee) * (1 - fee) / (1 + fee))
     first_entry = math.log(1 - fee) - math.log(1 - 2 * fee / (2 - k))  # from cash, not from a short
     whole = periods * a_period + first_entry
@@ -134,17 +136,20 @@ def test_reference_numbers_of_a_smoothed_sine():
     assert np.std(chance) == pytest.approx(0.13, abs=0.01)
 
 
-@pytest.mark.parametrize(("fee", "rate"), [(0.0, 0.0), (0.002, 0.0), (0.002, 0.01)])
+@pytest.mark.parametrize(
+    ("fee", "rate", "slippage"), [(0.0, 0.0, 0.0), (0.002, 0.0, 0.003), (0.002, 0.01, 0.0)]
+)
 @pytest.mark.parametrize("limits", [(-1.0, 1.0), (0.0, 1.0), (-0.5, 2.0)])
-def test_no_continuous_weights_beat_foresight(fee, rate, limits):
+def test_no_continuous_weights_beat_foresight(fee, rate, slippage, limits):
     random = np.random.default_rng(3)
-    config = TradingEnvConfig(actions="continuous", positions=limits, fee=fee, borrow_rate=rate)
+    costs = {"fee": fee, "borrow_rate": rate, "slippage": slippage}
+    config = TradingEnvConfig(actions="continuous", positions=limits, **costs)
     for _ in range(4):
         returns = np.expm1(random.normal(0, 0.05, 4))
-        best = account(foresight_targets(returns, config), returns, fee, rate).log_value[-1]
+        best = account(foresight_targets(returns, config), returns, **costs).log_value[-1]
         step = 1 / WEIGHT_STEPS
         grid = {*np.linspace(*limits, 5), limits[0] + step, limits[1] - step}
-        assert best >= best_of_all(sorted(grid), returns, fee, rate) - 3e-5
+        assert best >= best_of_all(sorted(grid), returns, fee, rate, slippage) - 3e-5
 
 
 def test_continuous_foresight_trades_a_drifted_weight_back():
@@ -152,86 +157,22 @@ def test_continuous_foresight_trades_a_drifted_weight_back():
     config = TradingEnvConfig(actions="continuous", fee=0.0)
     end = account(foresight_targets(returns, config), returns, 0.0, 0.0).log_value[-1]
     assert end == pytest.approx(50 * math.log(1.01), abs=5e-5)  # every other target is -0.9999
-    held = account(search(returns, THREE, 0.0, 0.0).targets, returns, 0.0, 0.0).log_value[-1]
+    once = search(returns, THREE, Costs(0.0, 0.0), 0.0).targets
+    held = account(once, returns, 0.0, 0.0).log_value[-1]
     assert held < end - 0.05
 
 
 def test_foresight_says_when_nothing_survives():
     with pytest.raises(ProximaError, match="survive bar 0 of the stretch; add 0"):
-        search([1.5, 0.0], (-1.0, -0.9), 0.0, 0.0)
+        search([1.5, 0.0], (-1.0, -0.9), Costs(0.0, 0.0), 0.0)
 
 
 def test_long_paths_do_not_overflow():
     returns = np.expm1(np.random.default_rng(0).normal(0, 0.2, 6_000))
-    found = search(returns, THREE, 0.001, 0.01)
+    found = search(returns, THREE, Costs(0.001, 0.001), 0.01)
     assert found.log_value > 720  # more than exp can hold
     done = account(found.targets, returns, 0.001, 0.01)
     assert done.log_value[-1] == pytest.approx(found.log_value, rel=1e-9)
-
-
-def long_market(pattern, rows=200_000, seed=0):
-    params = pattern_params(pattern, {})
-    prices = PATTERNS[pattern].closes(rows, params, np.random.default_rng(seed))
-    return market_of(prices[1:], np.zeros((rows, 1), np.float32), prices[:-1]), params
-
-
-@pytest.mark.parametrize(
-    ("pattern", "sign_policy", "linear_policy"),
-    [
-        ("mean_reversion", math.sqrt(0.1 / (math.pi - 0.1)), math.sqrt(0.1 / 2.1)),
-        ("trending", 0.164, 0.200),
-        ("regime_switching", 0.114, None),
-    ],
-)
-def test_filters_earn_the_sharpe_ratio_that_theory_gives_them(pattern, sign_policy, linear_policy):
-    market, params = long_market(pattern)
-    returns = fill_returns(market, "same_close")
-    mean = FORECASTS[pattern](market, params).mean[:-1]
-    assert sharpe(np.sign(mean) * returns) == pytest.approx(sign_policy, abs=0.012)
-    if linear_policy is not None:
-        assert sharpe(mean * returns) == pytest.approx(linear_policy, abs=0.012)
-    targets = model_optimal(pattern, params, market, TradingEnvConfig(fill="same_close"))
-    assert sharpe(targets * returns) == pytest.approx(sign_policy, abs=0.015)
-
-
-def test_filters_look_at_no_later_price():
-    config = TradingEnvConfig()
-    for pattern in FORECASTS:
-        market, params = long_market(pattern, rows=200)
-        later = market.close.copy()
-        later[100:] *= 1.5
-        changed = market._replace(close=later)
-        one = model_optimal(pattern, params, market, config)
-        other = model_optimal(pattern, params, changed, config)
-        np.testing.assert_array_equal(one[:100], other[:100])
-        assert len(one) == len(fill_returns(market, config.fill))
-
-
-def test_what_the_other_patterns_have_for_an_oracle():
-    market, config = random_market(), TradingEnvConfig()
-    for pattern in PATTERNS:
-        params = pattern_params(pattern, {}) if pattern != "bootstrap" else {}
-        found = model_optimal(pattern, params, market, config)
-        if pattern in ("sine_wave", "bootstrap"):
-            assert found is None
-        elif pattern in ("random_walk", "garch", "jump_diffusion", "heston"):
-            assert set(found) == {0.0}
-        elif pattern in ("upward_drift", "gbm"):
-            assert set(found) == {1.0}
-    assert model_optimal(None, {}, market, config) is None
-    wide = TradingEnvConfig(actions="continuous", positions=(-3.0, 3.0))
-    merton = model_optimal("gbm", pattern_params("gbm", {}), market, wide)
-    np.testing.assert_allclose(merton, 0.08 / 0.2**2)
-
-
-def test_best_position_is_the_one_of_largest_expected_growth():
-    random = np.random.default_rng(0)
-    forecast = Forecast(random.normal(0, 0.01, 50), random.uniform(1e-5, 0.02, 50))
-    positions = (-1.0, -0.5, 0.0, 0.5, 1.0)
-    chosen = best_position(forecast, TradingEnvConfig(positions=positions))
-    for mean, variance, found in zip(*forecast, chosen, strict=True):
-        growth = [w * (mean + variance / 2) - w**2 * variance / 2 for w in positions]
-        assert found == positions[int(np.argmax(growth))]
 
 
 def test_baselines():

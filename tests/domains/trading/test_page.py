@@ -6,8 +6,10 @@ import pytest
 from page_reader import read
 from run_directories import EVIL, write_run
 
+from proxima.domains.trading.market import SPLITS
 from proxima.domains.trading.page import METRICS, page
-from proxima.domains.trading.rollouts import read_rollouts
+from proxima.domains.trading.results import TradingTrial
+from proxima.domains.trading.rollouts import read_rollouts, read_trades
 from proxima.report import html, numbers
 from proxima.report.page import report
 from proxima.run.report import read_run
@@ -43,13 +45,40 @@ def test_a_trading_page_has_the_tear_sheet(whole, run):
         assert words.count(name) >= 3  # once for each split
     for word in ("Buy and hold", "Momentum", "Random", "Perfect foresight", "Validation split"):
         assert word in words
-    assert "Model-optimal" not in words  # there is none for these prices
+    assert "Best rule" not in words  # there is none for these prices
     assert "Returns by month in percent" in words and "2020" in words
+    assert "probability that trial 1's true Sharpe ratio is above" in words
     assert "61 %" in words and "mean of 200 runs" in words
     returns = {k: frame["log_return"].sum() for k, frame in read_rollouts(run).trials.items()}
     median = sorted(returns, key=returns.get)[1]
     assert f"{median} (median)" in words and f"trial {median}, the one with the median" in words
     assert "Too good" not in words
+
+
+def test_a_trading_page_lists_the_largest_trades_and_says_what_a_year_is(whole, run):
+    words = read(whole).words
+    assert (
+        "Annual figures and ratios count 365 bars in a year, from the times of the train" in words
+    )
+    returns = {k: frame["log_return"].sum() for k, frame in read_rollouts(run).trials.items()}
+    median = sorted(returns, key=returns.get)[1]
+    assert f"Trades, trial {median}" in words and "with the largest returns either way" in words
+    assert f'href="trial_{median}/trades/test.parquet"' in whole
+    trades = read_trades(run, median)
+    assert f"of {trades.height} trades" in words
+    largest = trades.sort(trades["return"].abs(), descending=True)
+    assert numbers.share(largest["return"][0]).replace("\xa0", " ") in words
+
+
+@pytest.mark.parametrize("sharpe", [-0.2, None])
+def test_a_trial_that_lost_has_no_probability_of_skill(run, undrawn, sharpe):
+    split = run.summary.trials[1].details.splits["test"]
+    lost = replace(split, agent={**split.agent, "sharpe": sharpe})
+    trials = list(run.summary.trials)
+    trials[1] = replace(trials[1], details=TradingTrial(splits={**dict.fromkeys(SPLITS, lost)}))
+    words = words_of(run._replace(summary=replace(run.summary, trials=tuple(trials))))
+    assert "trial 1's Sharpe ratio is not above 0" in words and "61 %" not in words
+    assert "chance of skill" not in words
 
 
 def with_trading(run, **changes):

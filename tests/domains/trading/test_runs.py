@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from portfolio import by_hand
-from tiny import budget, equal_bits, read, rows_of, run_main, tensors_of
+from tiny import SIZES, SMALL, budget, equal_bits, read, rows_of, run_main, tensors_of
 
 import proxima
 from proxima.cli.data import generate_for
@@ -20,6 +20,7 @@ from proxima.domains.trading.data import prepare_data
 from proxima.domains.trading.market import SPLITS
 from proxima.domains.trading.synthetic import generate
 from proxima.run import session
+from proxima.run.display import silent
 from proxima.run.files import RunFiles
 from proxima.run.read import load_scenario, read_summary
 from proxima.run.results import Summary, to_json
@@ -124,7 +125,16 @@ def test_rollouts_are_what_the_prices_in_the_file_make_of_their_targets(four, pl
         assert sheet["log_return"] == pytest.approx(math.log(values[-1]), rel=1e-9)
         falls = np.array(values) / np.maximum.accumulate(values) - 1
         assert sheet["max_drawdown"] == pytest.approx(falls.min(), abs=1e-12)
-        assert sheet["trades"] == np.count_nonzero(np.diff(frame["target"], prepend=0.0))
+        assert sheet["fills"] == np.count_nonzero(np.diff(frame["target"], prepend=0.0))
+        if name.startswith("trial_"):
+            trades = pl.read_parquet(root / name / "trades" / f"{split}.parquet")
+            assert trades["net"].sum() == pytest.approx(values[-1] - 1, abs=1e-8)
+            assert sheet["trades"] == len(trades)
+            closed = trades.filter(pl.col("status") != "open")
+            if len(closed):
+                assert sheet["win_rate"] == pytest.approx((closed["net"] > 0).mean())
+            if len(trades):
+                assert set(trades["entry_time"]) <= set(frame["time"])
         assert sheet["exposure_flat"] == np.mean(frame["weight"].to_numpy() == 0)
     assert found["buy_and_hold", "test"]["target"].unique().to_list() == [1.0]
 
@@ -204,10 +214,10 @@ def test_deflated_sharpe_counts_the_trials_of_earlier_runs_too(place):
         sharpes += [agent["sharpe"] for agent in tested if agent["sharpe"] is not None]
         chosen = rollouts(root)[f"trial_{summary['details']['chosen_trial']}", "test"]
         returns = np.expm1(chosen["log_return"].to_numpy())
-        expected = metrics.deflated_sharpe(returns, sharpes, 252)
+        expected = metrics.deflated_sharpe(returns, sharpes, 365)
         assert summary["details"]["deflated_sharpe"] == pytest.approx(expected)
     assert len(sharpes) >= 6
-    assert expected != pytest.approx(metrics.deflated_sharpe(returns, sharpes[4:], 252))
+    assert expected != pytest.approx(metrics.deflated_sharpe(returns, sharpes[4:], 365))
 
 
 def test_evaluate_measures_the_checkpoint_that_the_run_was_judged_by(four, capsys, monkeypatch):
@@ -244,7 +254,9 @@ def test_report_rollouts_and_every_metric_are_handed_to_the_tracker(place, monke
 
     monkeypatch.setattr(session, "connect", recording)
     summary, _ = go("mean_reversion", *SHORT, "output_directory=tracked")
-    assert {(None, "report.html"), (None, "summary.json"), (0, "rollouts")} <= set(logged)
+    assert {(None, "report.html"), (None, "summary.json"), (0, "rollouts"), (0, "trades")} <= set(
+        logged
+    )
     (trial,) = summary["trials"]
     for split in SPLITS:
         part = trial["details"]["splits"][split]
@@ -357,3 +369,33 @@ def test_a_changed_price_of_the_train_split_and_a_leak_would_have_been_seen(walk
     first = trained("leak", longer, *leaking)
     second = trained("leak_after", changed(longer, end), *leaking)
     assert training_rows(first) != training_rows(second)
+
+
+OWN = """
+data:
+  path: own.parquet
+  split: {train_until: 2001-01-01, validation_until: 2001-03-01}
+env: {backend: trading}
+"""
+
+
+def test_appended_bars_leave_what_is_trained_as_it_was(place):
+    """Also: a file without a volume has features that it can feed, which are said and stored."""
+    (place / "own.yaml").write_text(OWN)
+    settings = [*SMALL, *SIZES["ppo"], *OFTEN, "training.max_steps=128"]
+    frame, sentences, states = generate("gbm", 600, 0).drop("volume"), [], []
+    for rows in (500, 600):
+        frame.head(rows).write_parquet("own.parquet")
+        display = silent()._replace(say=sentences.append)
+        scenario = load("own.yaml", settings)
+        run = RunFiles(
+            Path(proxima.run_multiple_experiments(scenario, display=display).paths["run"])
+        )
+        states.append(tensors_of(run.trial(0)))
+        stored = load_scenario(run).data
+        kinds = ["log_return", "volatility", "rsi", "ma_ratio"]
+        assert scenario.data.features is None and [f.kind for f in stored.features] == kinds
+    assert equal_bits(*states)
+    assert (
+        sum("own.parquet: has no volume; the features are log_return" in s for s in sentences) == 2
+    )

@@ -9,10 +9,11 @@ import numpy as np
 from jax import Array
 
 from proxima.core.errors import ProximaError
-from proxima.core.spaces import ObservationSpace, Space
+from proxima.core.spaces import Box, ObservationSpace, Space
 from proxima.core.types import Env, PyTree, Step
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.environments import strongly_typed
+from proxima.domains.interface import within
 
 
 class Fixed(eqx.Module):
@@ -27,6 +28,23 @@ class Fixed(eqx.Module):
 
     def step(self, state: PyTree, action: PyTree, key: Array) -> tuple[PyTree, Step]:
         return self.env.step(state, action, key)
+
+
+class Within(eqx.Module):
+    """An environment whose actions come in the shape and within the bounds of its space.
+
+    Agents choose numbers side by side and, but for some, without bounds.
+    """
+
+    env: Any
+    observation_space: ObservationSpace = eqx.field(static=True)
+    action_space: Space = eqx.field(static=True)
+
+    def reset(self, key: Array) -> tuple[PyTree, PyTree]:
+        return self.env.reset(key)
+
+    def step(self, state: PyTree, action: PyTree, key: Array) -> tuple[PyTree, Step]:
+        return self.env.step(state, within(self.action_space, action, jnp), key)
 
 
 class Limited(eqx.Module):
@@ -68,5 +86,7 @@ def ready(env: Env, config: EnvConfig) -> Env:
                     "it with eqx.field(static=True)"
                 )
         made = strongly_typed(env)
+    if isinstance(env.action_space, Box):
+        made = Within(made, *spaces)
     limit = config.max_steps_per_episode
     return made if limit is None else Limited(made, jnp.int32(limit), *spaces)

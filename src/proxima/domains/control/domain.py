@@ -8,7 +8,6 @@ module:make_env      the user's own (own.py): compiled, or a pool    compiled.py
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Generic
 
 from pydantic import with_config
@@ -27,6 +26,8 @@ from proxima.report import returns
 from proxima.scenario.tree import RULES, A, EnvironmentScenario, N
 from proxima.scenario.words import either
 from proxima.yaml import shown
+
+MOST_ON_THE_HOST = 100_000  # environments, each an object of Python's
 
 
 @with_config(RULES)
@@ -55,6 +56,11 @@ def control_faults(scenario: ControlScenario) -> Iterator[Fault]:
             "put its class or function into a module and name it package.module:make_env, or set 0"
         )
         yield Fault((("env", "workers"), ("env", "backend")), text)
+    total = env.num_envs * scenario.trials
+    if env.backend != "gymnax" and total > MOST_ON_THE_HOST:
+        count = f"{env.num_envs:,}, which for {scenario.trials:,} trial(s) is {total:,}"
+        text = f"{count}; on the host there can be {MOST_ON_THE_HOST:,} environments at most"
+        yield Fault((("env", "num_envs"), ("trials",)), text)
     if env.groups == 1:
         return
     if env.backend == "gymnax" or (env.backend != "envpool" and not env.workers):
@@ -77,9 +83,10 @@ def build(scenario: ControlScenario) -> Built:
     """The agent and the program of a scenario on the environments it names."""
     config = scenario.env
     if config.backend == "gymnax":
-        from proxima.domains.control.gymnax import make
+        from proxima.domains.control.gymnax import interface, make
 
-        return reinforcement.compiled(scenario, make(config))
+        env = make(config)
+        return reinforcement.compiled(scenario, env)._replace(interface=interface(env))
     if config.is_own:
         from proxima.domains.control.compiled import ready
         from proxima.domains.control.own import is_compiled, make_own
@@ -92,8 +99,7 @@ def build(scenario: ControlScenario) -> Built:
 
 
 def _build_on_host(scenario: ControlScenario) -> Built:
-    from proxima.domains.control.gymnasium import space_notes
-    from proxima.domains.control.pools import make_pools, spaces
+    from proxima.domains.control.pools import make_pools, translation
 
     config = scenario.env
     waiting: list[str] = []
@@ -104,11 +110,11 @@ def _build_on_host(scenario: ControlScenario) -> Built:
         return sentences
 
     pools = make_pools(config, waiting.append)
-    built = reinforcement.hosted(scenario, spaces(config), pools)
-    return built._replace(
-        program=built.program._replace(notices=notices),
-        space_notes=dict if config.backend == "envpool" else partial(space_notes, config),
+    spaces = translation(config)
+    built = reinforcement.hosted(
+        scenario, (spaces.observation_space, spaces.action_space), pools, spaces.interface
     )
+    return built._replace(program=built.program._replace(notices=notices))
 
 
 def env_settings(env: Any) -> Mapping[str, Any]:

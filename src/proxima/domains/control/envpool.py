@@ -34,9 +34,9 @@ class EnvPool:
         self._config = config
         self._render = render
         pool = _make(config, num_envs=1)
-        self._spaces = translate(config.name, pool.observation_space, pool.action_space)
-        self.observation_space = self._spaces.observation_space
-        self.action_space = self._spaces.action_space
+        self.spaces = translate(config.name, pool.observation_space, pool.action_space)
+        self.observation_space = self.spaces.observation_space
+        self.action_space = self.spaces.action_space
         self.num_envs = num_envs
         self._pool: Any = None
         self._ended = np.zeros(num_envs, bool)
@@ -52,7 +52,7 @@ class EnvPool:
         )
         self._ended = np.zeros(self.num_envs, bool)
         obs, _ = self._pool.reset()
-        return self._spaces.rows(obs)
+        return self.spaces.rows(obs)
 
     def step(self, actions: np.ndarray) -> HostStep:
         """One step of every environment; those that ended before only reset."""
@@ -61,12 +61,12 @@ class EnvPool:
 
     def send(self, actions: np.ndarray) -> None:
         """Starts a step of every environment."""
-        self._pool.send(self._spaces.to_env(actions))
+        self._pool.send(self.spaces.to_env(actions))
 
     def receive(self) -> HostStep:
         """The step that was started last."""
         observed, reward, terminated, truncated, _ = self._pool.recv()
-        obs = self._spaces.rows(observed)
+        obs = self.spaces.rows(observed)
         mask = ~self._ended
         self._ended = terminated | truncated  # a fake row says neither, and its reward is 0
         return HostStep(obs, np.asarray(reward, np.float32), terminated, truncated, obs, mask)
@@ -102,7 +102,8 @@ def _make(config: EnvConfig, **settings: Any) -> Any:
         raise ProximaError(
             f"env.name: {name} is a game of several players; only one can learn here"
         )
-    check_params(config.params, set(spec._fields) - OURS, f"EnvPool's {name}")
+    known = {key: value for key, value in spec._asdict().items() if key not in OURS}
+    check_params(config.params, known, f"EnvPool's {name}")
     if config.max_steps_per_episode is not None:
         settings["max_episode_steps"] = config.max_steps_per_episode
     try:

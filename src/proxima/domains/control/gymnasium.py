@@ -5,6 +5,8 @@ of their own (`workers.py`).
 """
 
 import inspect
+import os
+import sys
 import warnings
 from contextlib import closing
 from typing import Any
@@ -14,10 +16,11 @@ from gymnasium.envs.registration import load_env_creator
 
 from proxima.core.errors import ProximaError
 from proxima.core.extras import missing_extra
+from proxima.core.functions import note_import
 from proxima.core.spaces import ObservationSpace, Space
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.control.gymnasium_pools import GymnasiumPool
-from proxima.domains.control.gymnasium_spaces import notes
+from proxima.domains.control.gymnasium_spaces import Translation, translate
 from proxima.domains.control.own import make_own
 from proxima.domains.environments import suggestion
 
@@ -34,14 +37,14 @@ def make_pool(config: EnvConfig, num_envs: int, render: bool = False) -> Gymnasi
 
 def spaces(config: EnvConfig) -> tuple[ObservationSpace, Space]:
     """What the named environment observes, and which actions it takes."""
-    with closing(make_pool(config, 1)) as pool:
-        return pool.observation_space, pool.action_space
+    found = translation(config)
+    return found.observation_space, found.action_space
 
 
-def space_notes(config: EnvConfig) -> dict[str, Any]:
-    """How the environment's own observations and actions differ from those of a policy."""
+def translation(config: EnvConfig) -> Translation:
+    """The named environment's spaces as ours, and the ways between."""
     with closing(make_env(config)) as env:
-        return notes(env.observation_space, env.action_space)
+        return translate(config.name, env.observation_space, env.action_space)
 
 
 def module_of(name: str) -> str | None:
@@ -68,8 +71,18 @@ def names() -> list[str]:
     return list(gymnasium.registry)
 
 
+def _without_devices() -> None:
+    """Pictures of SDL (pygame) need no sound and, where there is no screen, no window; else it complains."""
+    os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    has_screen = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    if sys.platform == "linux" and not has_screen:
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+
+
 def make_env(config: EnvConfig, render: bool = False) -> Any:
     """One environment, or in words why there is none."""
+    _without_devices()
     if config.is_own:
         return make_own(config, render)
     # The checker only warns, and once; what it would find, the pool meets as an error of its own.
@@ -83,7 +96,10 @@ def make_env(config: EnvConfig, render: bool = False) -> Any:
         with warnings.catch_warnings():
             # Box2D's, made by SWIG; turned into an error, it ends the whole process.
             warnings.filterwarnings("ignore", "builtin type", DeprecationWarning)
-            return gymnasium.make(name, **settings)
+            env = gymnasium.make(name, **settings)
+        if ":" in name:
+            note_import(name.partition(":")[0])
+        return env
     except gymnasium.error.DependencyNotInstalled as error:
         missing = error.__cause__.name if isinstance(error.__cause__, ImportError) else None
         if missing in BOX2D:

@@ -18,6 +18,7 @@ from proxima.core.spaces import Box, Discrete, Space, box
 from proxima.core.types import PyTree, Step
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.environments import check_params, strongly_typed, suggestion
+from proxima.domains.interface import Interface, described_choices, interface_of, within
 
 
 class GymnaxEnv(eqx.Module):
@@ -35,9 +36,7 @@ class GymnaxEnv(eqx.Module):
 
     def step(self, state: PyTree, action: Array, key: Array) -> tuple[PyTree, Step]:
         # step_env, not step: the latter resets by itself and would hide the final observation.
-        if isinstance(self.action_space, Box):
-            low, high = jnp.asarray(self.action_space.low), jnp.asarray(self.action_space.high)
-            action = jnp.clip(action, low, high)
+        action = within(self.action_space, action, jnp)
         obs, state, reward, terminated, _ = self.inner.step_env(key, state, action, self.params)
         truncated = self.inner.is_truncated(state, self.params) & ~terminated
         reward = jnp.asarray(reward, jnp.float32).reshape(())
@@ -47,6 +46,18 @@ class GymnaxEnv(eqx.Module):
         if self.one_hot:
             return jax.nn.one_hot(obs, self.observation_space.shape[0])
         return jnp.asarray(obs, jnp.float32)
+
+
+def interface(env: GymnaxEnv) -> Interface:
+    """What Gymnax itself observes and takes: where it observes a number, the number."""
+    usual = interface_of(env.observation_space, env.action_space)
+    if not env.one_hot:
+        return usual
+    count = env.observation_space.shape[0]
+    return usual._replace(
+        observation=described_choices(count, 0, (), "int32"),
+        encode=lambda obs, numpy: jax.nn.one_hot(obs, count),
+    )
 
 
 def names() -> list[str]:
@@ -65,7 +76,7 @@ def make(config: EnvConfig) -> GymnaxEnv:
     settings = dict(config.params)
     if config.max_steps_per_episode is not None:
         settings["max_steps_in_episode"] = config.max_steps_per_episode
-    check_params(settings, inner.default_params.__dataclass_fields__, config.name)
+    check_params(settings, vars(inner.default_params), config.name)
     params = inner.default_params.replace(**settings)
     observed = _space(inner.observation_space(params))
     return GymnaxEnv(

@@ -8,21 +8,20 @@ envpool     n         in n C++ threads, 0 for all cores        envpool.py
 
 from collections.abc import Callable, Sequence
 
-from proxima.core.spaces import ObservationSpace, Space
 from proxima.core.types import HostEnv
 from proxima.domains.control import gymnasium
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.control.envpool import EnvPool
+from proxima.domains.control.gymnasium_spaces import Translation
 from proxima.domains.control.workers import worker_groups
 from proxima.train.host.program import Pools
 
 
-def spaces(config: EnvConfig) -> tuple[ObservationSpace, Space]:
-    """What the environment observes, and which actions it takes."""
-    if config.backend != "envpool":
-        return gymnasium.spaces(config)
-    pool = EnvPool(config, 1)
-    return pool.observation_space, pool.action_space
+def translation(config: EnvConfig) -> Translation:
+    """What the environment observes, and which actions it takes, in its own terms and in ours."""
+    return (
+        EnvPool(config, 1).spaces if config.backend == "envpool" else gymnasium.translation(config)
+    )
 
 
 def make_pools(config: EnvConfig, say: Callable[[str], None]) -> Pools:

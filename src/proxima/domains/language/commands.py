@@ -23,7 +23,8 @@ Model = Annotated[str, typer.Argument(metavar="RUN", help=RUN, callback=expand)]
 SOURCE = "A GGUF file, a wheel with one in it, or the word smollm2."
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help=SOURCE, callback=expand)]
 Folder = Annotated[Path, typer.Option(help="Folder to write it to.", callback=expand)]
-NewTokens = Annotated[int | None, typer.Option(help="Tokens of a reply at most.", min=1)]
+TOKENS = "Tokens of a reply at most; default: as trained, or as many as fit."
+NewTokens = Annotated[int | None, typer.Option(help=TOKENS, min=1)]
 Temperature = Annotated[float | None, typer.Option(help="Of sampling; default: as trained.")]
 Greedy = Annotated[bool, typer.Option("--greedy", help="Always the likeliest token.")]
 TURNS = "Ask in chat turns, or go on with plain text."
@@ -107,7 +108,9 @@ def generate(
     completions: dict[str, list[talk.Completion]] = {}
     for name, model in models.items():
         speaker = talk.load(_settled(model, new_tokens, temperature, greedy, turns))
-        completions[name] = talk.say(speaker, talk.written(speaker, prompt), count, seed)
+        text = talk.written(speaker, prompt)
+        _say_what_fits(speaker, talk.limit(speaker, text))
+        completions[name] = talk.say(speaker, text, count, seed)
     if json:
         plain = {"model": models["after"].name, "prompt": prompt, "seed": seed}
         for name, texts in completions.items():
@@ -183,6 +186,16 @@ def _answer(
     if forgotten:
         _write(console, "(the beginning no longer fits its context)", style="dim")
     return [*asked[forgotten:], {"role": "assistant", "content": completion.text}]
+
+
+def _say_what_fits(speaker: "talk.Speaker", tokens: int) -> None:
+    """A line beside the output where there is no room for as many tokens as usual."""
+    from proxima.terminal import plain_console
+
+    if speaker.settings.new_tokens is None and tokens < speaker.settings.usual:
+        context = speaker.decoder.config.context
+        text = f"At most {tokens} new tokens: no more fit the model's context of {context}."
+        _write(plain_console(stderr=True), text, style="dim")
 
 
 def _open_ended(completion: "talk.Completion") -> str:

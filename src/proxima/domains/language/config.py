@@ -6,8 +6,10 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Interval, Lt
 from pydantic import with_config
 
+from proxima.core.network import WIDEST
 from proxima.nets.lora import LoraConfig
 from proxima.scenario.tree import RULES, Scenario
+from proxima.train.config import MOST_THREADS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,15 +37,15 @@ class TextDataConfig:
 class NewModelConfig:
     """A decoder made from nothing (Llama's parts), and the size of its tokenizer."""
 
-    vocabulary: Annotated[int, Ge(260)] = 3072
+    vocabulary: Annotated[int, Interval(ge=260, le=WIDEST)] = 3072
     """Tokens of the byte-pair encoding learnt from the training texts."""
-    layers: Annotated[int, Ge(1)] = 3
+    layers: Annotated[int, Interval(ge=1, le=512)] = 3
     """Blocks."""
-    width: Annotated[int, Ge(2)] = 96
+    width: Annotated[int, Interval(ge=2, le=WIDEST)] = 96
     """Width of the residual stream."""
     heads: Annotated[int, Ge(1)] = 4
     """Heads of attention; width is a multiple."""
-    inner: Annotated[int, Ge(1)] = 256
+    inner: Annotated[int, Interval(ge=1, le=WIDEST)] = 256
     """Width inside the MLP."""
     context: Annotated[int, Ge(2)] = 40
     """Tokens it can look at."""
@@ -53,9 +55,9 @@ class NewModelConfig:
 class MeshConfig:
     """How a model and its batches lie over several devices."""
 
-    data: Annotated[int, Ge(1)] = 1
+    data: Annotated[int, Interval(ge=1, le=256)] = 1
     """Parts into which batches are divided."""
-    tensor: Annotated[int, Ge(1)] = 1
+    tensor: Annotated[int, Interval(ge=1, le=256)] = 1
     """Parts into which weight matrices are divided."""
 
 
@@ -73,7 +75,7 @@ class ModelConfig:
     """Compute each layer twice instead of keeping what is inside: less memory, a third more time."""
     mesh: MeshConfig = field(default_factory=MeshConfig)
     """Devices."""
-    threads: Annotated[int, Ge(1)] | None = None
+    threads: Annotated[int, Interval(ge=1, le=MOST_THREADS)] | None = None
     """CPU threads; null: one per core."""
 
 

@@ -11,7 +11,9 @@ table fits memory.
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +27,8 @@ from proxima.domains.language.tokenizer import Tokenizer
 
 FOLDER = Path("data") / "raw" / "language"
 SLOT = "{text}"
+# What templates that ask for the date are told in runs: today's would make tomorrow's run another one.
+DAY = datetime(2024, 7, 26)  # what Llama 3's template takes where nobody tells it
 
 
 class Texts(NamedTuple):
@@ -68,7 +72,16 @@ def read_lexicon(root: str | Path = ".") -> dict[str, float]:
             "`proxima generate-data --scenario movie_critic`, or set evaluation.judge: null"
         )
     columns = tables.read_columns(path, ("token", "valence"))
-    return dict(zip(columns["token"], columns["valence"], strict=True))
+    lexicon = dict(zip(columns.get("token", []), columns.get("valence", []), strict=False))
+    if not lexicon or not all(
+        isinstance(token, str) and isinstance(valence, float) and math.isfinite(valence)
+        for token, valence in lexicon.items()
+    ):
+        raise ProximaError(
+            f"{path}: is not the judge's lexicon, tokens and their valences; remove it, and write it again "
+            "with `proxima generate-data --scenario movie_critic`"
+        )
+    return lexicon
 
 
 def read_texts(config: TextDataConfig, name: str, root: str | Path = ".") -> Texts:
@@ -174,7 +187,7 @@ def worded(config: TextDataConfig, prompts: Sequence[str], tokenizer: Tokenizer)
     texts = [text if template is None else template.replace(SLOT, text) for text in prompts]
     if not config.chat:
         return texts
-    return [tokenizer.chat([{"role": "user", "content": text}]) for text in texts]
+    return [tokenizer.chat([{"role": "user", "content": text}], now=DAY) for text in texts]
 
 
 def _prompt_ids(

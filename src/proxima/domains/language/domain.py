@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from proxima.core.errors import ProximaError
 from proxima.domains.domain import Added, Closing, Counts, Data, Domain, Facts, Overview, Prepared
 from proxima.domains.language.config import LanguageScenario
@@ -17,6 +15,7 @@ from proxima.domains.language.samples_page import PAGE, TABLE, report_trial
 from proxima.domains.language.stages import FIGURES, POLICY, STAGES, language_faults, stages_of
 from proxima.run.files import RunFiles
 from proxima.run.results import Change, StageResult, Summary, TrialResult
+from proxima.train.devices import ask_for_devices
 from proxima.train.stage import Row
 
 METRIC = "reward on held-out prompts"
@@ -25,9 +24,10 @@ SMOLLM2 = Path("data/models/smollm2")
 
 def prepare(scenario: LanguageScenario) -> Prepared:
     """Texts, tokenizer and model, all checked; the stages are made one by one."""
-    from proxima.domains.language.pipeline import planned_stages, read_material
+    from proxima.domains.language.pipeline import check_ahead, planned_stages, read_material
 
     material = read_material(scenario)
+    check_ahead(scenario, material)
     noted = {"source": material.texts.source, "sha256": material.texts.sha256}
     return Prepared(
         algorithm=stages_of(scenario)[-1].name,
@@ -79,13 +79,7 @@ def overview(scenario: LanguageScenario) -> Overview:
 def prepare_host(scenario: LanguageScenario) -> None:
     """Ask for as many devices as the mesh has, and threads; no effect once JAX has started."""
     mesh = scenario.model.mesh
-    os.environ.setdefault("NPROC", str(scenario.model.threads or os.cpu_count() or 1))
-    try:
-        # See train/devices.py: dispatched to a small pool, a program may wait for itself.
-        jax.config.update("jax_cpu_enable_async_dispatch", False)
-        jax.config.update("jax_num_cpu_devices", mesh.data * mesh.tensor)
-    except RuntimeError:  # already started: the mesh takes what there is
-        return
+    ask_for_devices(mesh.data * mesh.tensor, scenario.model.threads or os.cpu_count() or 1)
 
 
 def obtain(scenario: LanguageScenario, root: Path = Path()) -> Path:

@@ -83,13 +83,7 @@ class Evaluator:
         """`seed` is the experiment's, not the trial's: all trials are asked the same."""
         self.generator, self.reward, self.judge = generator, reward, judge
         self.config, self.tokenizer = config, tokenizer
-        chosen = [list(ids) for ids in prompts[: config.prompts]]
-        if len(chosen) < 2:
-            raise ProximaError(
-                f"evaluation: {len(chosen)} held-out prompt(s), at least 2 are needed; raise data.held_out "
-                "or give more data"
-            )
-        self.prompts: Rows = generator.rows(chosen)
+        self.prompts: Rows = generator.rows(evaluation_prompts(config, prompts))
         self.key = evaluation_keys(jnp.uint32(seed), 1)[0]
         self._reference: Measured | None = None
 
@@ -154,6 +148,19 @@ class Evaluator:
             }
             for row in range(count)
         ]
+
+
+def evaluation_prompts(
+    config: LanguageEvaluationConfig, held_out: Sequence[Sequence[int]]
+) -> list[list[int]]:
+    """The held-out prompts that policies are measured on; a single one has no standard error."""
+    chosen = [list(ids) for ids in held_out[: config.prompts]]
+    if len(chosen) < 2:
+        raise ProximaError(
+            f"evaluation: {len(chosen)} held-out prompt(s), at least 2 are needed; raise data.held_out "
+            "or give more data"
+        )
+    return chosen
 
 
 def figures(measured: Measured) -> dict[str, float]:

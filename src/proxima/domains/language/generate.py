@@ -9,6 +9,7 @@ is trained on must be what it says. Prompts are padded on the left to one of a f
 programs are compiled. Left out on purpose: beams, penalties, several models at once.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,7 @@ from typing import NamedTuple, final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from proxima.core.errors import ProximaError
@@ -46,12 +48,19 @@ class Generator:
                 f"the tokenizer has {tokens} tokens and the model {known}; take the tokenizer that "
                 "belongs to the model"
             )
+        if self.new_tokens < 1:
+            raise ProximaError(f"new_tokens: {self.new_tokens}, and at least 1 is needed")
+        if not 0 < self.temperature < math.inf:
+            raise ProximaError(
+                f"temperature: {self.temperature:g} must be above 0; greedy takes the likeliest token"
+            )
 
     def generate(
         self, part: Part, prompts: Rows | Sequence[str] | Sequence[Ids], key: Array
     ) -> Samples:
         """What the part says after the prompts: rows, lists of ids, or texts."""
         rows = prompts if isinstance(prompts, Rows) else self.rows(prompts)
+        check_rows(rows, self.base, self.new_tokens)
         return compiled_completions(
             self.base if part.decoder is None else part.decoder,
             part.adapters,
@@ -85,18 +94,41 @@ def bucket(length: int, longest: int | None = None) -> int:
 
 
 def check_prompts(prompts: Sequence[Ids], base: Decoder, new_tokens: int) -> None:
-    """Refuses prompts that are empty or leave no room for a completion."""
+    """Refuses prompts that are empty, leave no room for a completion or have ids that the model has not."""
     if not prompts:
         raise ProximaError("prompts: there are none; give at least one")
-    room = base.config.context - new_tokens
+    vocabulary = base.config.vocabulary
     for row, ids in enumerate(prompts):
+        what, numbers = f"prompts[{row}]", np.asarray(ids)
         if not len(ids):
-            raise ProximaError(f"prompts[{row}]: is empty; give it at least one token")
-        if len(ids) > room:
+            raise ProximaError(f"{what}: is empty; give it at least one token")
+        # beyond its ends, an embedding gives any row, and no error
+        if numbers.dtype.kind not in "iu" or not 0 <= numbers.min() <= numbers.max() < vocabulary:
             raise ProximaError(
-                f"prompts[{row}]: has {len(ids)} tokens, and with {new_tokens} new ones more than the "
-                f"model's context of {base.config.context}; shorten it, or generate fewer tokens"
+                f"{what}: expected ids from 0 to {vocabulary - 1}, those of the model's vocabulary"
             )
+        check_room(what, len(ids), new_tokens, base.config.context)
+
+
+def check_rows(prompts: Rows, base: Decoder, new_tokens: int) -> None:
+    """Refuses rows with a prompt that leaves no room for a completion."""
+    if prompts.ids.shape[1] + new_tokens <= base.config.context:
+        return  # whatever the masks say
+    for row, count in enumerate(np.asarray(prompts.mask).sum(axis=1).tolist()):
+        check_room(f"prompts[{row}]", count, new_tokens, base.config.context)
+
+
+def check_room(what: str, count: int, new_tokens: int, context: int) -> None:
+    """Refuses a prompt of `count` tokens after which so many new ones do not fit the context."""
+    room = context - count
+    if new_tokens <= room:
+        return
+    remedy = f", or ask for fewer (new_tokens={room}, --new-tokens {room})" if room > 0 else ""
+    new = "1 new one" if new_tokens == 1 else f"{new_tokens} new ones"
+    raise ProximaError(
+        f"{what}: has {count} tokens, and with {new} it is longer than the model's context of {context}; "
+        f"shorten it{remedy}"
+    )
 
 
 class _Loop(NamedTuple):

@@ -2,10 +2,9 @@
 
 A family is a table of names: which of our weights stand in which tensor. Reading checks every name
 and shape against config.json; a tensor that is missing and one that nobody asked for are errors, not silence.
-Files are read tensor by tensor: beside the weights at most one is in memory.
 """
 
-import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from itertools import groupby
@@ -16,18 +15,19 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from proxima.core.errors import ProximaError
 from proxima.core.types import PyTree
 from proxima.domains.language.hf_config import (
     decoder_config,
     family_of,
+    read_object,
     read_settings,
+    shown,
     written_settings,
 )
-from proxima.files import explaining, replacing
+from proxima.domains.language.tensor_files import Tensor, open_tensors, write_tensors
+from proxima.files import explaining
 from proxima.nets.transformer import Decoder, DecoderConfig, new_decoder
 from proxima.run.files import write_json
 
@@ -43,7 +43,6 @@ TOKENIZER_FILES = (
     "chat_template.jinja",
     "generation_config.json",
 )
-DTYPES = ("F32", "F16", "BF16")
 # Masks and rotations that older files carry along.
 BUFFERS = ("rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
 HEAD = "lm_head.weight"
@@ -113,25 +112,55 @@ class Entry(NamedTuple):
 def load_model(folder: Path, dtype: str = "float32") -> Decoder:
     """The decoder in a folder, every one of its tensors accounted for."""
     config, settings = decoder_config(folder), read_settings(folder)
-    stored = dict(_tensors(folder))
-    skeleton = eqx.filter_eval_shape(new_decoder, jax.random.key(0), config, dtype)
-    shapes = leaves_of(skeleton)
     names = names_of(family_of(settings, folder / "config.json"))
-    bare = not any(name.startswith(names.prefix) for name in stored)
+    stored, skeleton = _stored(folder), skeleton_of(config, dtype)
+    # All are checked before memory is asked for: by an absurd config.json it would be as absurd.
+    entries = accounted(
+        {name: part.shape for name, part in stored.items()}, skeleton, names, folder
+    )
+    shapes = leaves_of(skeleton)
     ours: dict[str, jax.Array] = {}
-    for leaves, entries in groupby(_entries(config, names, shapes), lambda entry: entry.leaves):
+    for leaves, group in groupby(entries, lambda pair: pair[0].leaves):
         arrays = {leaf: np.empty(shapes[leaf].shape, shapes[leaf].dtype) for leaf in leaves}
-        for entry in entries:
-            name = entry.name.removeprefix(names.prefix) if bare else entry.name
-            if name not in stored:
-                raise ProximaError(
-                    f"{folder}: the weights have no {name}, which config.json asks for"
-                )
-            _fill(arrays, entry, stored.pop(name), folder)
+        for entry, name in group:
+            _fill(arrays, entry, stored[name].read())
         # device_put copies once, jnp.asarray twice; waited for, so that the original is let go
         ours |= {leaf: jax.block_until_ready(jax.device_put(arrays.pop(leaf))) for leaf in leaves}
-    _check_rest(stored, ours["embedding"], folder)
+    if config.tied and HEAD in stored:
+        _check_tied(stored[HEAD], ours["embedding"])
     return jax.tree.unflatten(jax.tree.structure(skeleton), [ours[leaf] for leaf in shapes])
+
+
+def skeleton_of(config: DecoderConfig, dtype: str = "float32") -> Decoder:
+    """A decoder with shapes where its arrays would be."""
+    return eqx.filter_eval_shape(new_decoder, jax.random.key(0), config, dtype)
+
+
+def accounted(
+    stored: Mapping[str, tuple[int, ...]], skeleton: Decoder, names: Names, where: Path
+) -> list[tuple[Entry, str]]:
+    """The entries of a model, and under which name each is stored; all fit, and there is nothing else."""
+    config, shapes = skeleton.config, leaves_of(skeleton)
+    bare = not any(name.startswith(names.prefix) for name in stored)
+    entries = []
+    for entry in _entries(config, names, shapes):
+        name = entry.name.removeprefix(names.prefix) if bare else entry.name
+        if name not in stored:
+            raise ProximaError(f"{where}: the weights have no {name}, which config.json asks for")
+        expected = _shape(entry, shapes)
+        if stored[name] != expected:
+            raise ProximaError(
+                f"{where}: {name} has shape {stored[name]}; by config.json it should be {expected}"
+            )
+        entries.append((entry, name))
+    taken = {name for _, name in entries} | ({HEAD} if config.tied else set())
+    unknown = sorted(stored.keys() - taken)
+    if unknown:
+        raise ProximaError(
+            f"{where}: {len(unknown)} tensors that a model of this config.json does not have, "
+            f"for example {unknown[0]}"
+        )
+    return entries
 
 
 def save_model(
@@ -156,18 +185,6 @@ def save_model(
         for name in TOKENIZER_FILES:
             if (like / name).is_file():
                 shutil.copyfile(like / name, folder / name)
-
-
-def write_tensors(
-    tensors: Mapping[str, np.ndarray], file: Path, what: str, notes: Mapping[str, str] | None = None
-) -> None:
-    """A safetensors file, whole or not at all; `what` is for the error's words."""
-    with replacing(file, what) as temporary:
-        try:
-            save_file(dict(tensors), temporary, metadata={"format": "pt", **(notes or {})})
-        except SafetensorError as error:  # what the library makes of a full disk, for one
-            raise OSError(str(error)) from error
-        temporary.chmod(0o644)  # the library's files are readable by their owner only
 
 
 def check_vocabulary(decoder: Decoder, tokenizer_size: int, folder: Path) -> None:
@@ -207,31 +224,20 @@ def _entries(config: DecoderConfig, names: Names, ours: Mapping[str, Any]) -> It
                 yield Entry(name, members, layer, turned)
 
 
-class _Tensor(NamedTuple):
-    """A tensor of a file that is read when it is asked for."""
-
-    file: Path
-    name: str
-    shape: tuple[int, ...]
-
-    def read(self) -> np.ndarray:
-        # opened anew for each: what was read of an open file stays in memory
-        with safe_open(self.file, framework="numpy") as opened:
-            return opened.get_tensor(self.name)
+def _shape(entry: Entry, shapes: Mapping[str, Any]) -> tuple[int, ...]:
+    """The shape of the tensor that a file has of our leaves."""
+    # a layer's part of a stacked leaf has one axis less
+    parts = [shapes[leaf].shape[0 if entry.layer is ... else 1 :] for leaf in entry.leaves]
+    whole = (*parts[0][:-1], sum(part[-1] for part in parts))
+    return whole[::-1] if entry.transposed else whole
 
 
-def _fill(ours: Mapping[str, np.ndarray], entry: Entry, tensor: _Tensor, folder: Path) -> None:
-    """Puts a tensor into our leaves."""
+def _fill(ours: Mapping[str, np.ndarray], entry: Entry, array: np.ndarray) -> None:
+    """Puts a file's tensor into our leaves."""
     targets = [ours[leaf][entry.layer] for leaf in entry.leaves]
     ends = np.cumsum([target.shape[-1] for target in targets])
-    whole = (*targets[0].shape[:-1], int(ends[-1]))
-    expected = whole[::-1] if entry.transposed else whole
-    if tensor.shape != expected:
-        raise ProximaError(
-            f"{folder}: {entry.name} has shape {tensor.shape}; by config.json it should be {expected}"
-        )
-    array = tensor.read().T if entry.transposed else tensor.read()
-    for target, part in zip(targets, np.split(array, ends[:-1], axis=-1), strict=True):
+    turned = array.T if entry.transposed else array
+    for target, part in zip(targets, np.split(turned, ends[:-1], axis=-1), strict=True):
         target[...] = part
 
 
@@ -242,54 +248,51 @@ def _joined(ours: Mapping[str, np.ndarray], entry: Entry) -> np.ndarray:
     return np.ascontiguousarray(array.T if entry.transposed else array)
 
 
-def _check_rest(rest: dict[str, _Tensor], embedding: jax.Array, folder: Path) -> None:
-    """What nobody took must be known to be superfluous."""
-    head = rest.pop(HEAD, None)  # still there: the head is tied
-    if head is not None and not (
-        head.shape == embedding.shape
-        and np.array_equal(head.read().astype(embedding.dtype), embedding)
+def _check_tied(head: Tensor, embedding: jax.Array) -> None:
+    """A head that is written out although it is tied must be the embedding."""
+    if head.shape != embedding.shape or not np.array_equal(
+        head.read().astype(embedding.dtype), embedding
     ):
         raise ProximaError(
-            f"{folder}: {HEAD} is not the embedding, though config.json says tie_word_embeddings; "
+            f"{head.file}: {HEAD} is not the embedding, though config.json says tie_word_embeddings; "
             "set it to false there if the head is meant to be free"
         )
-    unknown = [name for name in rest if not name.endswith(BUFFERS)]
-    if unknown:
-        raise ProximaError(
-            f"{folder}: {len(unknown)} tensors that a model of this config.json does not have, "
-            f"for example {unknown[0]}"
-        )
 
 
-def _tensors(folder: Path) -> Iterator[tuple[str, _Tensor]]:
-    """All tensors of a folder's safetensors, by name."""
+def _stored(folder: Path) -> dict[str, Tensor]:
+    """All tensors of a folder's safetensors, by name; each is in one file only."""
+    stored: dict[str, Tensor] = {}
     for file in _files(folder):
-        try:
-            with safe_open(file, framework="numpy") as opened:
-                slices = [(name, opened.get_slice(name)) for name in opened.keys()]  # noqa: SIM118
-                kinds = [(name, part.get_dtype(), part.get_shape()) for name, part in slices]
-        except FileNotFoundError:
-            raise ProximaError(f"{file}: named by {INDEX}, but not there") from None
-        except SafetensorError as error:
-            raise ProximaError(
-                f"{file}: not a safetensors file, or cut short; fetch or copy it again ({error})"
-            ) from None
-        for name, dtype, shape in kinds:
-            if dtype not in DTYPES:
-                raise ProximaError(
-                    f"{file}: {name} is of type {dtype}; known are {', '.join(DTYPES)}"
-                )
-            yield name, _Tensor(file, name, tuple(shape))
+        for name, tensor in open_tensors(file).tensors.items():
+            if name in stored:
+                raise ProximaError(f"{file}: {name} is in {stored[name].file.name} too; keep one")
+            if not name.endswith(BUFFERS):
+                stored[name] = tensor
+    return stored
 
 
 def _files(folder: Path) -> list[Path]:
-    if (folder / INDEX).is_file():
-        shards = json.loads((folder / INDEX).read_text())["weight_map"].values()
-        return [folder / name for name in sorted(set(shards))]
-    if (folder / WEIGHTS).is_file():
+    if (folder / WEIGHTS).is_file():  # before an index, as transformers has it
         return [folder / WEIGHTS]
+    if (folder / INDEX).is_file():
+        return [folder / name for name in _shards(folder / INDEX)]
     pickled = any(folder.glob("pytorch_model*.bin"))
     raise ProximaError(
         f"{folder}: no {WEIGHTS} and no {INDEX}"
         + ("; save the model as safetensors, pickled weights are not opened" if pickled else "")
     )
+
+
+def _shards(index: Path) -> list[str]:
+    """The files that an index names; they are beside it."""
+    places = read_object(index).get("weight_map")
+    if not isinstance(places, dict) or not places:
+        raise ProximaError(f"{index}: weight_map should say of each tensor which file it is in")
+    for tensor, name in places.items():
+        if not isinstance(name, str) or not name or Path(name).name != name:
+            raise ProximaError(
+                f"{index}: weight_map.{shown(tensor)} is {shown(name)}; it should be a file beside it"
+            )
+        if not os.path.isfile(index.parent / name):  # also of a name too long to be one
+            raise ProximaError(f"{index.parent / name}: named by {INDEX}, but not there")
+    return sorted(set(places.values()))

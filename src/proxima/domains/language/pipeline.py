@@ -20,6 +20,7 @@ from proxima.domains.language import plots
 from proxima.domains.language.config import LanguageScenario
 from proxima.domains.language.data import Texts, prompts_of, read_texts
 from proxima.domains.language.hf import check_vocabulary, load_model, save_model
+from proxima.domains.language.hf_config import decoder_config
 from proxima.domains.language.hub import locate
 from proxima.domains.language.mesh import lay_out, lay_out_rows
 from proxima.domains.language.model import Part, merged_decoder, new_model
@@ -28,6 +29,7 @@ from proxima.domains.language.stages import SFT, LanguageStage, stages_of
 from proxima.domains.language.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from proxima.nets.transformer import Decoder
 from proxima.run.results import Outcome
+from proxima.train.memory import Need, check_memory, tree_bytes
 from proxima.train.stage import Row, Schedule, Score, Stage
 
 # Roles of the keys that come from a trial's seed here; the stages' trainings have their own.
@@ -78,10 +80,16 @@ class Trial(NamedTuple):
         """Rows as they lie over the mesh's devices."""
         return lay_out_rows(rows, self.scenario.model.mesh)
 
-    def prompts(self, base: Decoder, new_tokens: int) -> tuple[list[list[int]], list[list[int]]]:
+    @property
+    def context(self) -> int:
+        """Tokens that its models can look at."""
+        folder = self.material.folder
+        return self.scenario.model.new.context if folder is None else decoder_config(folder).context
+
+    def prompts(self, new_tokens: int) -> tuple[list[list[int]], list[list[int]]]:
         """Training and held-out prompts as ids, each short enough for so many tokens to follow it."""
         texts, tokenizer, _ = self.material
-        return prompts_of(self.scenario.data, texts, tokenizer, base.config.context, new_tokens)
+        return prompts_of(self.scenario.data, texts, tokenizer, self.context, new_tokens)
 
 
 def read_material(scenario: LanguageScenario) -> Material:
@@ -91,7 +99,28 @@ def read_material(scenario: LanguageScenario) -> Material:
         folder = locate(scenario.model.path)
         return Material(texts, load_tokenizer(folder), folder)
     learnt_from = texts.train.text or texts.train.chosen or []
-    return Material(texts, train_tokenizer(learnt_from, scenario.model.new.vocabulary), None)
+    tokenizer = train_tokenizer(learnt_from, scenario.model.new.vocabulary)
+    _check_memory(scenario, tokenizer.size)
+    return Material(texts, tokenizer, None)
+
+
+def _check_memory(scenario: LanguageScenario, vocabulary: int) -> None:
+    """An error where a new model, and what training all of it takes, is more than the machine can hold."""
+    model = scenario.model
+    make = partial(new_model, config=model.new, vocabulary=vocabulary, dtype=model.dtype)
+    weights = tree_bytes(jax.eval_shape(make, jax.random.key(0)))
+    needs = [Need("weights", "model.new", weights)]
+    if scenario.lora is None:
+        needs.append(Need("their gradients and Adam's two moments", "model.new", 3 * weights))
+    check_memory(needs)
+
+
+def check_ahead(scenario: LanguageScenario, material: Material) -> None:
+    """Refuses what a later stage would stumble over, before the first trains: what each reads, it names."""
+    trial = Trial(scenario, material, 0, Path())
+    for stage in stages_of(scenario):
+        if stage.ahead:
+            object_at(stage.ahead, stage.name)(trial)
 
 
 def planned_stages(scenario: LanguageScenario, material: Material) -> list[Planned]:

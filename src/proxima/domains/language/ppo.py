@@ -22,9 +22,10 @@ from proxima.domains.domain import Trainable, Trained, Verdict
 from proxima.domains.language import alarms, learn, plots
 from proxima.domains.language.batches import Layout, order
 from proxima.domains.language.config import LanguagePPOConfig
-from proxima.domains.language.evaluate import Evaluator
+from proxima.domains.language.evaluate import Evaluator, evaluation_prompts
 from proxima.domains.language.experience import Scoring, scored
 from proxima.domains.language.generate import Generator, bucket, check_prompts
+from proxima.domains.language.hf import check_vocabulary
 from proxima.domains.language.hub import locate
 from proxima.domains.language.judge import judge
 from proxima.domains.language.learn import PPOState, hyper_of, plan_of
@@ -33,7 +34,7 @@ from proxima.domains.language.model import Part
 from proxima.domains.language.part_files import save_adapters
 from proxima.domains.language.pipeline import Training, Trial, reference_of, save_policy, trainable
 from proxima.domains.language.results import LanguageTrial
-from proxima.domains.language.reward_model import load_reward_model
+from proxima.domains.language.reward_model import RewardModel, load_reward_model
 from proxima.domains.language.reward_stage import saved_reward_model
 from proxima.domains.language.rewards import RewardComputer, shaping
 from proxima.domains.language.samples import Experience, Rows, Samples
@@ -162,7 +163,7 @@ def make(trial: Trial) -> Trainable:
     assert config is not None
     base = reference_of(trial)
     reward = reward_of(trial, base)
-    prompts, held_out = trial.prompts(base, config.new_tokens)
+    prompts, held_out = trial.prompts(config.new_tokens)
     generator = Generator(base, tokenizer, config.new_tokens, config.temperature)
     independent = judge(measuring.judge)
     evaluator = Evaluator(
@@ -204,6 +205,33 @@ def make(trial: Trial) -> Trainable:
     return made._replace(stage=watched, export=partial(export_policy, trial, base), draw=draw)
 
 
+def check_ahead(trial: Trial) -> None:
+    """The stage needs prompts that fit, held-out ones among them, its judge, and its reward.
+
+    A reward model from elsewhere is read whole: its files may be damaged.
+    """
+    scenario = trial.scenario
+    assert scenario.ppo is not None
+    prompts, held_out = trial.prompts(scenario.ppo.new_tokens)
+    evaluation_prompts(scenario.evaluation, held_out)
+    judge(scenario.evaluation.judge)
+    if scenario.reward.kind == "function":
+        RewardComputer(scenario.reward, tokenizer=trial.material.tokenizer)
+    elif scenario.reward.path is not None:
+        model, theirs = reward_from_elsewhere(trial, scenario.reward.path)
+        if theirs is None:  # it reads the policy's ids
+            check_prompts([*prompts, *held_out], model.base, scenario.ppo.new_tokens)
+
+
+def reward_from_elsewhere(trial: Trial, path: str) -> tuple[RewardModel, Tokenizer | None]:
+    """A saved reward model, and its tokenizer where that is not the policy's."""
+    folder = locate(path)
+    model, tokenizer = load_reward_model(folder, trial.scenario.model.dtype)
+    check_vocabulary(model.base, tokenizer.size, folder)
+    same = tokenizer.serialized() == trial.material.tokenizer.serialized()
+    return model, None if same else tokenizer
+
+
 def reward_of(trial: Trial, base: Decoder) -> RewardComputer:
     """What PPO is rewarded by: a function, the stage's reward model, or one from elsewhere."""
     config, model_config = trial.scenario.reward, trial.scenario.model
@@ -213,8 +241,7 @@ def reward_of(trial: Trial, base: Decoder) -> RewardComputer:
     if config.path is None:
         model = saved_reward_model(trial, base)
     else:
-        model, own = load_reward_model(locate(config.path), model_config.dtype)
-        theirs = None if own.serialized() == tokenizer.serialized() else own
+        model, theirs = reward_from_elsewhere(trial, config.path)
     mesh = model_config.mesh
     model = model._replace(base=lay_out(model.base, mesh), part=lay_out(model.part, mesh))
     return RewardComputer(config, model, tokenizer=tokenizer, model_tokenizer=theirs)

@@ -194,6 +194,11 @@ def make(trial: Trial) -> Trainable:
     return trainable(trial, REWARD_MODEL, training, judge)
 
 
+def check_ahead(trial: Trial) -> None:
+    """The stage needs columns, and ratings that differ; the prompts of calibration are the policy's."""
+    _pairs(trial)
+
+
 def saved_reward_model(trial: Trial, base: Decoder) -> RewardModel:
     """What the stage left; with LoRA over the base that PPO holds already."""
     folder, config = trial.directory / REWARD_MODEL.name / FOLDER, trial.scenario.model
@@ -234,7 +239,7 @@ def _reference_texts(trial: Trial, base: Decoder) -> list[list[int]]:
     if policy is None:
         written = imitated(scenario.data, texts.train, tokenizer)[:count]
         return with_eos(written, tokenizer.eos_id, base.config.context)
-    prompts, _ = trial.prompts(base, policy.new_tokens)
+    prompts, _ = trial.prompts(policy.new_tokens)
     generator = Generator(base, tokenizer, policy.new_tokens, policy.temperature)
     made: list[list[int]] = []
     for start in range(0, count, policy.batch_size):

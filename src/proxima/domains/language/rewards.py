@@ -8,7 +8,10 @@ so that Σ_t r_t = score − β Σ_t KL_t with the estimator k1. A score is what
 unless the settings say otherwise. A reward model may read in another tokenizer than the policy writes.
 """
 
-from collections.abc import Callable, Sequence
+import inspect
+import math
+import reprlib
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from types import FunctionType
 from typing import Any, NamedTuple, final
@@ -152,6 +155,7 @@ class RewardComputer:
         assert self.model is not None
         if self.model_tokenizer is None:
             rows = joined(samples.prompts, samples.completions)
+            self._check_lengths(np.asarray(rows.mask).sum(axis=1).tolist())
         else:
             rows = self._read_again(samples, self.model_tokenizer)
         return _compiled_scores(self.model, rows)
@@ -161,28 +165,10 @@ class RewardComputer:
         completions = unpadded(samples.completions)
         prompts = [self.tokenizer.decode(ids) for ids in unpadded(samples.prompts)]
         texts = [self.tokenizer.decode(ids) for ids in completions]
-        try:
-            answer = self.function(prompts, texts)
-        except ProximaError:
-            raise
-        except Exception as failure:
-            row = self._failing_row(prompts, texts)
-            raise ProximaError(
-                f"reward.function {self.name}{row}: raised {type(failure).__name__}: {failure}"
-            ) from failure
-        lengths = [len(ids) for ids in completions] if self.config.per_token else None
         where, width = f"reward.function {self.name}", samples.log_probs.shape[1]
+        answer = asked(self.function, where, prompts, texts)
+        lengths = [len(ids) for ids in completions] if self.config.per_token else None
         return jnp.asarray(checked(where, answer, texts, "completion", lengths, width))
-
-    def _failing_row(self, prompts: list[str], texts: list[str]) -> str:
-        """The first row at which the function raises by itself, in words; nothing where none does."""
-        assert self.function is not None
-        for row, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
-            try:
-                self.function([prompt], [text])
-            except Exception:  # any: what it raised is reported already, here only where
-                return f", row {row} ({text!r})"
-        return ""
 
     def _read_again(self, samples: Samples, tokenizer: Tokenizer) -> Rows:
         """The texts in the reward model's tokenizer; an end that was written is its own EOS there."""
@@ -191,14 +177,18 @@ class RewardComputer:
         texts = [self.tokenizer.decode(ids) for ids in written]
         ends = [[tokenizer.eos_id] if ended else [] for ended in np.asarray(samples.ended)]
         lists = [[*ids, *end] for ids, end in zip(tokenizer.encode(texts), ends, strict=True)]
+        self._check_lengths(list(map(len, lists)))
+        return left_padded(lists, tokenizer.pad_id, bucket(max(map(len, lists))))
+
+    def _check_lengths(self, lengths: Sequence[int]) -> None:
+        assert self.model is not None
         context = self.model.base.config.context
-        for row, ids in enumerate(lists):
-            if len(ids) > context:
+        for row, length in enumerate(lengths):
+            if length > context:
                 raise ProximaError(
-                    f"reward: the text of row {row} has {len(ids)} tokens for the reward model, more than "
+                    f"reward: the text of row {row} has {length} tokens for the reward model, more than "
                     f"its context of {context}; lower {POLICY}.new_tokens, or take another reward model"
                 )
-        return left_padded(lists, tokenizer.pad_id, bucket(max(map(len, lists))))
 
     def _check(self) -> None:
         config = self.config
@@ -212,9 +202,50 @@ class RewardComputer:
             raise ProximaError(
                 "reward.kind is function, and reward.function is not set; give its dotted path"
             )
+        if config.kind == "function" and self.function is not None:
+            check_takes(self.function, f"reward.function {self.name}", "two lists", [], [])
         reads_texts = config.kind == "function" or self.model_tokenizer is not None
         if reads_texts and self.tokenizer is None:
             raise ProximaError("reward: texts are needed, and so is the policy's tokenizer")
+
+
+def check_takes(function: Callable[..., Any], where: str, what: str, *columns: list[str]) -> None:
+    """Refuses a function of the user's that cannot be called with so many lists of texts."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some functions written in C do not say
+        return
+    try:
+        signature.bind(*columns)
+    except TypeError as failure:
+        raise ProximaError(
+            f"{where}: is called with {what} of texts, and takes {signature} ({failure})"
+        ) from None
+
+
+def asked(function: Callable[..., Any], where: str, *columns: list[str]) -> Any:
+    """What a function of the user's answers to lists of texts; one that raises is told with its row."""
+    try:
+        answer = function(*map(list, columns))
+        # an iterator is the function's own code still
+        return list(answer) if isinstance(answer, Iterator) else answer
+    except ProximaError:
+        raise
+    except Exception as failure:
+        row = _failing_row(function, columns)
+        raise ProximaError(f"{where}{row}: raised {type(failure).__name__}: {failure}") from failure
+
+
+def _failing_row(function: Callable[..., Any], columns: Sequence[list[str]]) -> str:
+    """The first row at which the function raises by itself, in words; nothing where none does."""
+    for row, texts in enumerate(zip(*columns, strict=True)):
+        try:
+            answer = function(*([text] for text in texts))
+            if isinstance(answer, Iterator):
+                list(answer)
+        except Exception:  # any: what it raised is reported already, here only where
+            return f", row {row} ({texts[-1]!r})"
+    return ""
 
 
 def checked(
@@ -228,25 +259,30 @@ def checked(
 ) -> np.ndarray:
     """A function's numbers as an array, (B,) or with lengths (B, width); what is wrong, in words."""
     table = np.zeros((len(texts), 1 if lengths is None else width), dtype)
+    most = float(np.finfo(dtype).max)
     for row, value in enumerate(_listed(where, answer, len(texts), what)):
         here = f"{where}, row {row}"
         values = [value] if lengths is None else _listed(here, value, lengths[row], "token")
-        table[row, : len(values)] = [_number(here, value) for value in values]
-        wrong = table[row][~np.isfinite(table[row])]
-        if len(wrong):
-            raise ProximaError(
-                f"{here}: returned {wrong[0]} for {texts[row]!r}; return finite numbers"
-            )
+        numbers = [_number(here, value) for value in values]
+        for number in numbers:
+            if not abs(number) <= most:
+                raise ProximaError(
+                    f"{here}: returned {number} for {texts[row]!r}; return finite numbers"
+                )
+        table[row, : len(numbers)] = numbers
     return table[:, 0] if lengths is None else table
 
 
 def _listed(where: str, answer: Any, count: int, what: str) -> Sequence[Any]:
     try:
-        values = list(answer)
-    except TypeError:
+        # letters, keys and sets are in no order of rows
+        values = None if isinstance(answer, str | bytes | Mapping | Set) else list(answer)
+    except Exception:  # whatever a type of the user's own raises
+        values = None
+    if values is None:
         raise ProximaError(
             f"{where}: returned {type(answer).__name__}; return one number per {what}"
-        ) from None
+        )
     if len(values) != count:
         raise ProximaError(
             f"{where}: returned {len(values)} numbers for {count} {what}s; return one per {what}"
@@ -255,7 +291,12 @@ def _listed(where: str, answer: Any, count: int, what: str) -> Sequence[Any]:
 
 
 def _number(where: str, value: Any) -> float:
+    """The number that a value is; a text of digits is none, nor is a list of one."""
     try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise ProximaError(f"{where}: returned {value!r}; return a number") from None
+        if not isinstance(value, str | bytes) and np.ndim(value) == 0:
+            return float(value)
+    except OverflowError:
+        return math.inf
+    except Exception:  # whatever a type of the user's own raises
+        pass
+    raise ProximaError(f"{where}: returned {reprlib.repr(value)}; return a number")

@@ -53,6 +53,8 @@ class LanguageStage(NamedTuple):
     cards: Sequence[str]  # the figures at the top of a page
     budget: Callable[[Any], str]  # of its settings
     checks: Callable[[LanguageScenario], Iterator[Fault]] = lambda scenario: iter(())
+    # path of the function that looks, before any stage trains, at all that `make` of a later one reads
+    ahead: str = ""
     # Its settings, its result and its metrics → how much a trial has seen.
     counts: Callable[[Any, StageResult, Sequence[Row]], Counts] = lambda config, result, rows: (
         Counts(result.steps, 0)
@@ -120,6 +122,7 @@ REWARD_MODEL = LanguageStage(
     figures={"accuracy": Figure("Reward model: held-out pairs told apart", "{:.1%}")},
     cards=("accuracy",),
     budget=lambda config: f"{config.updates} updates",
+    ahead="proxima.domains.language.reward_stage:check_ahead",
 )
 PPO = LanguageStage(
     name="ppo",
@@ -149,6 +152,7 @@ PPO = LanguageStage(
     cards=("reward", "judge", "kl", "eos_rate"),
     budget=lambda config: f"{config.updates} updates",
     checks=ppo_faults,
+    ahead="proxima.domains.language.ppo:check_ahead",
     counts=ppo_counts,
     model="model",
 )
@@ -172,6 +176,7 @@ def language_faults(scenario: LanguageScenario) -> Iterator[Fault]:
     yield from _model_faults(scenario)
     for stage in stages_of(scenario):
         yield from stage.checks(scenario)
+    yield from _mesh_faults(scenario)
     yield from _reward_faults(scenario)
     yield from _data_faults(scenario)
     for index, target in enumerate(scenario.lora.targets if scenario.lora else ()):
@@ -196,6 +201,15 @@ def _model_faults(scenario: LanguageScenario) -> Iterator[Fault]:
         text = f"{new.width} is not a multiple of twice model.new.heads ({new.heads})"
         nearest = 2 * new.heads * max(1, round(new.width / (2 * new.heads)))
         yield Fault(paths, f"{text}; take {nearest}, say")
+
+
+def _mesh_faults(scenario: LanguageScenario) -> Iterator[Fault]:
+    parts = scenario.model.mesh.data
+    for stage in stages_of(scenario):
+        size = getattr(scenario, stage.name).batch_size
+        if size % parts:
+            text = f"{size} cannot be divided into model.mesh.data ({parts}) equal parts; make it a multiple"
+            yield Fault(((stage.name, "batch_size"), ("model", "mesh", "data")), text)
 
 
 def _reward_faults(scenario: LanguageScenario) -> Iterator[Fault]:

@@ -1,10 +1,13 @@
 """Files of texts as tables: parquet, CSV or JSON lines, every cell checked; the first bad one is named."""
 
+import codecs
 import json
 import math
+from collections.abc import Sequence
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -30,6 +33,8 @@ class Table(NamedTuple):
 def read_table(path: Path) -> Table:
     """The rows of a file of the user's."""
     ending, names = path.suffix.lower(), (*WORDS, "rating")
+    if path.is_dir():
+        raise ProximaError(f"{path}: is a folder; name a file in it")
     if ending not in ENDINGS:
         raise ProximaError(f"{path}: expected a file ending in {', '.join(ENDINGS)}")
     read = _json_columns if ending in (".jsonl", ".ndjson") else read_columns
@@ -42,37 +47,72 @@ def read_columns(path: Path, names: tuple[str, ...]) -> dict[str, list]:
     try:
         # in a CSV, a text of digits is still a text
         read = pl.read_parquet if kind == "parquet" else partial(pl.read_csv, infer_schema=False)
-        frame = read(path)
+        frame = read(path, glob=False)  # brackets and stars in a name are letters
+        known = [name for name in names if name in frame.columns]
+        columns = {name: frame[name].to_list() for name in known}
     except pl.exceptions.NoDataError:
         raise ProximaError(f"{path}: has no rows; needs {COLUMNS_WANTED}") from None
-    except (pl.exceptions.PolarsError, OSError) as failure:
-        raise ProximaError(f"{path}: cannot be read as {kind} ({failure})") from failure
-    known = [name for name in names if name in frame.columns]
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as failure:  # a panic of polars' Rust part is no Exception
+        where = "" if kind == "parquet" else _first_broken_line(path)
+        raise ProximaError(f"{path}: cannot be read as {kind} ({where or failure})") from failure
     if not known:
-        raise ProximaError(
-            f"{path}: has columns {', '.join(frame.columns)}; needs {COLUMNS_WANTED}"
-        )
-    return {name: frame[name].to_list() for name in known}
+        raise ProximaError(f"{path}: {_columns_there(frame.columns)}; needs {COLUMNS_WANTED}")
+    return columns
 
 
 def _json_columns(path: Path, names: tuple[str, ...]) -> dict[str, list]:
     rows = []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as failure:
+        content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+    except OSError as failure:
         raise ProximaError(f"{path}: cannot be read ({failure})") from failure
-    for number, line in enumerate(lines, start=1):
-        try:
-            content = json.loads(line)
-        except ValueError as failure:
-            raise ProximaError(f"{path}: row {number}: is not JSON ({failure})") from failure
-        if not isinstance(content, dict):
-            raise ProximaError(f"{path}: row {number}: expected a JSON object")
-        rows.append(content)
+    # Only at line feeds: what else Python takes for the end of a line may stand within a text.
+    for number, line in enumerate(content.removesuffix(b"\n").split(b"\n"), start=1):
+        if content:
+            rows.append(_json_row(line, f"{path}: row {number}"))
     known = [name for name in names if any(name in row for row in rows)]
     if rows and not known:
-        raise ProximaError(f"{path}: has columns {', '.join(rows[0])}; needs {COLUMNS_WANTED}")
+        raise ProximaError(f"{path}: {_columns_there(list(rows[0]))}; needs {COLUMNS_WANTED}")
     return {name: [row.get(name) for row in rows] for name in known}
+
+
+def _json_row(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line.decode())
+    except UnicodeDecodeError as failure:
+        raise ProximaError(f"{where}: is not UTF-8 ({failure.reason})") from failure
+    except RecursionError as failure:
+        raise ProximaError(f"{where}: is nested too deeply") from failure
+    except ValueError as failure:
+        raise ProximaError(f"{where}: is not JSON ({failure})") from failure
+    if not isinstance(row, dict):
+        raise ProximaError(f"{where}: expected a JSON object")
+    return row
+
+
+def _first_broken_line(path: Path) -> str:
+    """Where a file stops being UTF-8, in words; nothing where it does not."""
+    try:
+        path.read_bytes().decode()
+    except UnicodeDecodeError as failure:
+        return f"line {failure.object[: failure.start].count(10) + 1} is not UTF-8"
+    except OSError:
+        pass
+    return ""
+
+
+def _columns_there(names: Sequence[str]) -> str:
+    if not names:
+        return "has no columns"
+    shown = [*names[:10], *(["…"] if len(names) > 10 else [])]
+    return f"has columns {', '.join(map(short, shown))}"
+
+
+def short(text: str, most: int = 80) -> str:
+    """What stands in a file as an error says it: cut where it is long."""
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def _checked(path: Path, columns: dict[str, list]) -> Table:
@@ -85,10 +125,12 @@ def _checked(path: Path, columns: dict[str, list]) -> Table:
             raise ProximaError(f"{path}: has a column {needed} but none named {needs}")
     for name in WORDS:
         for row, cell in enumerate(columns.get(name, []), start=1):
+            where = f"{path}: row {row}, column {name}"
             if not isinstance(cell, str) or not cell.strip():
                 empty = cell is None or isinstance(cell, str)
-                fault = "is empty" if empty else f"expected text, got {cell!r}"
-                raise ProximaError(f"{path}: row {row}, column {name}: {fault}")
+                fault = "is empty" if empty else f"expected text, got {short(repr(cell))}"
+                raise ProximaError(f"{where}: {fault}")
+            check_unicode(cell, where)
     if "rating" in columns:
         cells = enumerate(columns["rating"], start=1)
         columns["rating"] = [_rating(cell, f"{path}: row {row}") for row, cell in cells]
@@ -97,13 +139,26 @@ def _checked(path: Path, columns: dict[str, list]) -> Table:
 
 def _rating(cell: object, where: str) -> float:
     try:
-        number = float(cell) if isinstance(cell, int | float | str) else math.nan
-    except ValueError:
+        number = float(cell) if isinstance(cell, int | float | str | Decimal) else math.nan
+    except (ValueError, OverflowError):
         number = math.nan
-    if isinstance(cell, bool) or not math.isfinite(number):
-        fault = "is empty" if cell is None else f"expected a number, got {cell!r}"
+    # Python's own numbers may have underscores; those of tables do not
+    odd = isinstance(cell, bool) or (isinstance(cell, str) and "_" in cell)
+    if odd or not math.isfinite(number):
+        empty = cell is None or (isinstance(cell, str) and not cell.strip())
+        fault = "is empty" if empty else f"expected a number, got {short(repr(cell))}"
         raise ProximaError(f"{where}, column rating: {fault}")
     return number
+
+
+def check_unicode(text: str, where: str) -> None:
+    """Refuses half characters, which come of bytes that are no UTF-8 and of JSON's escapes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as failure:
+        raise ProximaError(
+            f"{where}: character {failure.start} is no Unicode ({text[failure.start]!a}); remove it"
+        ) from None
 
 
 def write_columns(columns: dict[str, list], path: Path) -> None:

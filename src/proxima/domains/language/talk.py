@@ -6,6 +6,7 @@ policy is asked as it was trained: with its template or chat turns, its temperat
 
 import re
 import shutil
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,8 +15,8 @@ import jax
 from proxima.core.errors import ProximaError
 from proxima.domains.language import gguf
 from proxima.domains.language.config import LanguageScenario, TextDataConfig
-from proxima.domains.language.data import worded
-from proxima.domains.language.generate import Generator
+from proxima.domains.language.data import DAY, worded
+from proxima.domains.language.generate import Generator, check_room
 from proxima.domains.language.hf import load_model
 from proxima.domains.language.hub import locate
 from proxima.domains.language.model import REFERENCE
@@ -32,12 +33,16 @@ TRIAL = re.compile(r"trial_(\d+)")
 class ChatSettings(NamedTuple):
     """How a model is asked."""
 
-    new_tokens: int = 100
+    new_tokens: int | None = (
+        None  # refused where they do not fit; None: the usual number, or what fits
+    )
+    usual: int = 100
     temperature: float = 1.0
     template: str | None = None  # around each prompt, with {text} where it goes
     chat: bool | None = None  # in turns; None: where the model has a chat template
     dtype: str = "float32"
     greedy: bool = False
+    now: datetime | None = None  # what chat templates are told; None: the present
 
 
 class ModelFolder(NamedTuple):
@@ -97,10 +102,13 @@ def find_model(
     index = _trial(reference, files, trial)
     name = f"{scenario.name}, run {files.run_id}, trial {index}"
     settings = ChatSettings(
-        template=scenario.data.prompt_template, chat=scenario.data.chat, dtype=scenario.model.dtype
+        template=scenario.data.prompt_template,
+        chat=scenario.data.chat,
+        dtype=scenario.model.dtype,
+        now=DAY,
     )
     if (policy := scenario.policy) is not None:
-        settings = settings._replace(new_tokens=policy.new_tokens, temperature=policy.temperature)
+        settings = settings._replace(usual=policy.new_tokens, temperature=policy.temperature)
     if before:
         return ModelFolder(
             _first(files.trial(index), scenario), f"{name}, before {TITLE}", settings
@@ -117,30 +125,46 @@ def load(model: ModelFolder) -> Speaker:
 
 def written(speaker: Speaker, prompt: str) -> str:
     """A prompt as the model read its prompts in training."""
-    config = TextDataConfig(prompt_template=speaker.settings.template, chat=speaker.chats)
-    return worded(config, [prompt], speaker.tokenizer)[0]
+    config = TextDataConfig(prompt_template=speaker.settings.template)
+    text = worded(config, [prompt], speaker.tokenizer)[0]
+    return _turns(speaker, [{"role": "user", "content": text}]) if speaker.chats else text
+
+
+def limit(speaker: Speaker, text: str) -> int:
+    """How many tokens may follow a text: those asked for, which must fit, or as many of the usual as fit."""
+    settings, context = speaker.settings, speaker.decoder.config.context
+    count = len(speaker.tokenizer.encode([text])[0])
+    if count == 0:
+        raise ProximaError("the prompt is empty; give some words to go on from")
+    new_tokens = settings.new_tokens or max(1, min(settings.usual, context - count))
+    check_room("the prompt", count, new_tokens, context)
+    return new_tokens
 
 
 def say(speaker: Speaker, text: str, count: int = 1, seed: int = 0) -> list[Completion]:
     """`count` completions of a text that is written as the model wants it."""
     settings = speaker.settings
-    ids = speaker.tokenizer.encode([text])[0]
-    _check_room(len(ids), speaker)
-    limits = (settings.new_tokens, settings.temperature, settings.greedy)
+    limits = (limit(speaker, text), settings.temperature, settings.greedy)
     generator = Generator(speaker.decoder, speaker.tokenizer, *limits)
-    samples = generator.generate(REFERENCE, [ids] * count, jax.random.key(seed))
+    samples = generator.generate(REFERENCE, [text] * count, jax.random.key(seed))
     lengths = [len(row) for row in unpadded(samples.completions)]
     ended = samples.ended.tolist()
     return [Completion(*row) for row in zip(generator.texts(samples), lengths, ended, strict=True)]
 
 
 def reply(speaker: Speaker, turns: list[Turn], seed: int = 0) -> tuple[Completion, int]:
-    """The next turn of a conversation, and how many of its oldest turns no longer fitted."""
-    room = speaker.decoder.config.context - speaker.settings.new_tokens
+    """The next turn of a conversation, and how many of its oldest turns no longer fitted.
+
+    Where nobody says how long replies are, at most half of the context is kept free for one.
+    """
+    settings, context = speaker.settings, speaker.decoder.config.context
+    reserved = settings.new_tokens or min(settings.usual, context // 2)
     for forgotten in range(0, len(turns), 2):  # a question goes with its answer
-        text = speaker.tokenizer.chat(turns[forgotten:])
-        if len(speaker.tokenizer.encode([text])[0]) <= room or forgotten + 2 >= len(turns):
-            return say(speaker, text, 1, seed)[0], forgotten
+        text = _turns(speaker, turns[forgotten:])
+        count = len(speaker.tokenizer.encode([text])[0])
+        if count + reserved <= context or forgotten + 2 >= len(turns):
+            fitting = settings._replace(usual=reserved)  # one length, one compilation
+            return say(speaker._replace(settings=fitting), text, 1, seed)[0], forgotten
     raise AssertionError("a conversation has at least one turn")
 
 
@@ -203,14 +227,5 @@ def _first(home: Path, scenario: LanguageScenario) -> Path:
     raise ProximaError(f"{folder}: the model from before {TITLE} is not there")
 
 
-def _check_room(count: int, speaker: Speaker) -> None:
-    context, new_tokens = speaker.decoder.config.context, speaker.settings.new_tokens
-    if count == 0:
-        raise ProximaError("the prompt is empty; give some words to go on from")
-    if count + new_tokens > context:
-        room = context - count
-        remedy = f", or ask for {room} with --new-tokens {room}" if room > 0 else ""
-        raise ProximaError(
-            f"the prompt has {count} tokens, and with {new_tokens} new ones it is longer than the model's "
-            f"context of {context}; shorten it{remedy}"
-        )
+def _turns(speaker: Speaker, turns: list[Turn]) -> str:
+    return speaker.tokenizer.chat(turns, now=speaker.settings.now)

@@ -7,7 +7,9 @@ without a tokenizer.json (plain SentencePiece), and cutting texts: who cuts, say
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, cast, final
 
@@ -16,8 +18,10 @@ from jax import Array
 
 from proxima.core.errors import ProximaError
 from proxima.core.extras import needs_extra
+from proxima.domains.language.chat_template import ChatTemplate, Message, chat_text, continued_text
 from proxima.domains.language.hf_config import read_object
 from proxima.domains.language.samples import Rows
+from proxima.domains.language.tables import check_unicode, short
 from proxima.files import explaining
 
 with needs_extra("language", "domain: language"):
@@ -26,9 +30,11 @@ with needs_extra("language", "domain: language"):
 
 EOS, PAD, BOS = "<eos>", "<pad>", "<bos>"
 TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
-GENERATION, TEMPLATE = "generation_config.json", "chat_template.jinja"
+GENERATION, SPECIAL = "generation_config.json", "special_tokens_map.json"
+TEMPLATE, TEMPLATES = "chat_template.jinja", "additional_chat_templates"
+NAMED = ("name", "template")  # what a template of several is in the settings
+DEFAULT, WITH_TOOLS = "default", "tool_use"  # names of templates, as transformers has them
 Ids = Sequence[int]
-Message = dict[str, str]  # role and content
 
 
 @final
@@ -41,24 +47,37 @@ class Tokenizer:
         eos_ids: Iterable[int],
         pad_id: int | None = None,
         bos_id: int | None = None,
-        template: str | None = None,
+        template: str | Mapping[str, ChatTemplate] | None = None,
+        tokens: Mapping[str, str] | None = None,
+        source: str = "the tokenizer",
     ):
-        """`core` decides whether texts are given a BOS; without a pad, another id than EOS is taken."""
+        """`core` decides whether texts are given a BOS; without a pad, another id than EOS is taken.
+
+        `tokens` are what chat templates know by name; without them that is bos_token and eos_token.
+        """
         core.no_padding()
         core.no_truncation()
-        self._core, self._template, self.bos_id = core, template, bos_id
-        self.size = core.get_vocab_size(with_added_tokens=True)
+        self._core, self._source, self.bos_id = core, source, bos_id
+        # ids may have gaps: the last one decides how many rows an embedding needs
+        self.size = 1 + max(core.get_vocab(with_added_tokens=True).values(), default=-1)
         self.eos_ids = tuple(dict.fromkeys(eos_ids))  # the first is the one put after texts
         if pad_id is None or pad_id in self.eos_ids:
-            # a special token if there is one besides EOS, else any
-            added = core.get_added_tokens_decoder().items()
-            candidates = [*(index for index, token in added if token.special), *range(self.size)]
-            pad_id = next(index for index in candidates if index not in {*self.eos_ids, bos_id})
+            pad_id = self._other_pad()
         self.pad_id = pad_id
+        if isinstance(template, str):
+            template = {DEFAULT: ChatTemplate(template, f"{source}: chat_template")}
+        self._templates: Mapping[str, ChatTemplate] = template or {}
+        if tokens is None:
+            ids = {"bos_token": bos_id, "eos_token": self.eos_id}
+            tokens = {name: self._named(index) for name, index in ids.items() if index is not None}
+        self._tokens = tokens
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, after a BOS where the tokenizer puts one; no EOS is added."""
-        encoded = [encoding.ids for encoding in self._core.encode_batch(list(texts))]
+        for row, text in enumerate(texts):
+            check_unicode(text, f"text {row}")
+        with _explained(self._source):
+            encoded = [encoding.ids for encoding in self._core.encode_batch(list(texts))]
         # a chat template may have written the BOS already
         twice = [self.bos_id, self.bos_id]
         return [ids[1:] if ids[:2] == twice else ids for ids in encoded]
@@ -71,20 +90,40 @@ class Tokenizer:
 
     def decode(self, ids: Ids) -> str:
         """The text of ids, without special tokens."""
-        return self._core.decode([int(index) for index in ids], skip_special_tokens=True)
+        with _explained(self._source):
+            return self._core.decode([int(index) for index in ids], skip_special_tokens=True)
 
     def tokens(self, ids: Ids) -> list[str]:
         """What each id stands for, readable; special tokens by their names."""
         return [self._piece(int(index)) for index in ids]
 
-    def chat(self, messages: Sequence[Message]) -> str:
-        """The conversation in the model's template, up to where its next turn begins."""
-        if self._template is None:
-            raise ProximaError(
-                "the model's tokenizer has no chat template; set data.chat: false, or write the turns "
-                "yourself with data.prompt_template"
-            )
-        return _filled(self._template, messages, self._named(self.bos_id), self._named(self.eos_id))
+    def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template: str | None = None,
+        variables: Mapping[str, Any] | None = None,
+        now: datetime | None = None,
+    ) -> str:
+        """The conversation in the model's template, up to where its next turn begins.
+
+        Words are those of transformers' apply_chat_template: `tools` are JSON schemas, `template` is a name,
+        `variables` are what else the template asks for. `now` is the moment that it is told.
+        """
+        chosen = self._template(template, tools is not None)
+        if not messages:
+            raise ProximaError("messages: there are none; give at least one")
+        write = continued_text if continue_final_message else chat_text
+        given = {
+            "tools": tools,
+            "documents": documents,
+            "add_generation_prompt": add_generation_prompt and not continue_final_message,
+        }
+        return write(chosen, messages, {**given, **self._tokens, **(variables or {})}, now)
 
     @property
     def eos_id(self) -> int:
@@ -94,16 +133,19 @@ class Tokenizer:
     @property
     def has_chat(self) -> bool:
         """Whether there is a chat template."""
-        return self._template is not None
+        return bool(self._templates)
 
     def save(self, folder: Path) -> None:
         """Writes the files from which `load_tokenizer` and Hugging Face's libraries read it again."""
+        templates = {name: template.text for name, template in self._templates.items()}
+        several = [{"name": name, "template": text} for name, text in templates.items()]
         settings = {
             "tokenizer_class": "PreTrainedTokenizerFast",
+            **self._tokens,
             "eos_token": self._named(self.eos_id),
             "pad_token": self._named(self.pad_id),
             "bos_token": None if self.bos_id is None else self._named(self.bos_id),
-            "chat_template": self._template,
+            "chat_template": templates.get(DEFAULT) if len(templates) < 2 else several,
             "clean_up_tokenization_spaces": False,
         }
         generation = {
@@ -122,6 +164,33 @@ class Tokenizer:
     def serialized(self) -> str:
         """The content of its tokenizer.json; two tokenizers with the same are the same."""
         return self._core.to_str()
+
+    def _template(self, name: str | None, with_tools: bool) -> ChatTemplate:
+        """The template of that name; without one the usual, or the one for tools where there are some."""
+        templates = self._templates
+        if not templates:
+            raise ProximaError(
+                "the model's tokenizer has no chat template; set data.chat: false, or write the turns "
+                "yourself with data.prompt_template"
+            )
+        if name is None:
+            name = WITH_TOOLS if with_tools and WITH_TOOLS in templates else DEFAULT
+        if name not in templates:
+            known = ", ".join(sorted(templates))
+            raise ProximaError(
+                f"{self._source}: there is no chat template named {name}; there are {known}"
+            )
+        return templates[name]
+
+    def _other_pad(self) -> int:
+        """A special token if there is one besides EOS and BOS, else any."""
+        added = self._core.get_added_tokens_decoder().items()
+        candidates = [*(index for index, token in added if token.special), *range(self.size)]
+        ends = {*self.eos_ids, self.bos_id}
+        for index in candidates:
+            if index not in ends:
+                return index
+        raise ProximaError(f"{self._source}: has no tokens besides those that start and end texts")
 
     def _named(self, index: int | None) -> str:
         return "" if index is None else self._core.id_to_token(index) or ""
@@ -166,28 +235,30 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         raise ProximaError(
             f"{path}: no such file, so there is no tokenizer; copy the model's tokenizer.json there"
         )
-    try:
+    with _explained(str(path)):
         core = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as failure:  # the library raises nothing narrower
-        raise ProximaError(f"{path}: is not a tokenizer ({failure}); copy it again") from failure
-    settings, generation = _content(folder / SETTINGS), _content(folder / GENERATION)
-    config, names = _content(folder / "config.json"), _content(folder / "special_tokens_map.json")
+    tokens = _special_tokens(folder)
 
     def marked(key: str) -> int | None:
-        token = settings.get(key) or names.get(key)
-        token = token["content"] if isinstance(token, dict) else token
-        return None if token is None else core.token_to_id(token)
+        return core.token_to_id(tokens[key]) if key in tokens else None
 
-    ends = [marked("eos_token")]
-    for content in (generation, config):
-        end = content.get("eos_token_id")
-        ends += end if isinstance(end, list) else [end]
-    eos_ids = [end for end in ends if end is not None]
+    for key in ("eos_token", "bos_token"):
+        if key in tokens and marked(key) is None:
+            raise ProximaError(
+                f"{folder / SETTINGS}: {key}: {tokens[key]!r} is no token of {TOKENIZER}; copy both again"
+            )
+    config = _content(folder / "config.json")
+    eos_ids = [index for index in (marked("eos_token"),) if index is not None]
+    eos_ids += _end_ids(folder / GENERATION, _content(folder / GENERATION))
+    eos_ids += _end_ids(folder / "config.json", config)
     if not eos_ids:
         raise ProximaError(
             f"{folder}: no file says which token ends a text; put eos_token into {SETTINGS}"
         )
-    return Tokenizer(core, eos_ids, marked("pad_token"), marked("bos_token"), _template_in(folder))
+    marks = (marked("pad_token"), marked("bos_token"), _templates_in(folder), tokens)
+    made = Tokenizer(core, eos_ids, *marks, str(path))
+    _check_ids(made, config.get("vocab_size"))
+    return made
 
 
 def left_padded(lists: Sequence[Ids], pad_id: int, width: int | None = None) -> Rows:
@@ -220,34 +291,97 @@ def _padded(lists: Sequence[Ids], pad_id: int, width: int | None, left: bool) ->
     return Rows(cast(Array, ids), cast(Array, mask))
 
 
+def _check_ids(tokenizer: Tokenizer, rows: Any) -> None:
+    """Refuses ids that end or start a text and that neither the tokenizer nor the model's embedding has."""
+    known = max(tokenizer.size, rows if type(rows) is int else 0)
+    started = tokenizer.encode([""])[0]  # what the tokenizer puts around texts
+    for index in (*tokenizer.eos_ids, *started):
+        if not 0 <= index < known:
+            raise ProximaError(
+                f"{tokenizer._source}: the id {index} ends or starts texts, and there are only {known:,} "
+                f"ids; copy the model's {TOKENIZER}, {SETTINGS} and {GENERATION} again"
+            )
+
+
 def _content(path: Path) -> dict[str, Any]:
     """What a JSON file of the folder says; nothing where it is not there."""
-    return read_object(path) if path.is_file() else {}
-
-
-def _template_in(folder: Path) -> str | None:
-    if (folder / TEMPLATE).is_file():
-        return (folder / TEMPLATE).read_text(encoding="utf-8")
-    template = _content(folder / SETTINGS).get("chat_template")
-    if isinstance(template, list):  # several by name, of which one is the usual
-        template = {entry["name"]: entry["template"] for entry in template}.get("default")
-    return template
-
-
-def _filled(template: str, messages: Sequence[Message], bos: str, eos: str) -> str:
-    with needs_extra("language", "the model's chat template"):
-        from jinja2 import TemplateError
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    def refuse(message: str) -> None:
-        raise TemplateError(message)
-
-    # the settings that Hugging Face's templates are written for
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    environment.globals["raise_exception"] = refuse
+    if not path.exists():
+        return {}
     try:
-        return environment.from_string(template).render(
-            messages=list(messages), add_generation_prompt=True, bos_token=bos, eos_token=eos
-        )
-    except TemplateError as failure:
-        raise ProximaError(f"the model's chat template: {failure}") from failure
+        return read_object(path)
+    except OSError as failure:
+        raise ProximaError(
+            f"{path}: cannot be read ({failure.strerror}); copy it again"
+        ) from failure
+    except RecursionError as failure:
+        raise ProximaError(f"{path}: is nested too deeply; copy it again") from failure
+
+
+def _special_tokens(folder: Path) -> dict[str, str]:
+    """Special tokens by what they are for, as the folder's files name them; the settings count more."""
+    tokens: dict[str, str] = {}
+    for path in (folder / SPECIAL, folder / SETTINGS):
+        content = _content(path)
+        extra = content.get("extra_special_tokens")
+        named = {**content, **(extra if isinstance(extra, dict) else {})}
+        for key, token in named.items():
+            if not key.endswith("_token") or token is None or isinstance(token, bool):
+                continue  # add_bos_token and the like say yes or no
+            text = token.get("content") if isinstance(token, dict) else token
+            if not isinstance(text, str):
+                raise ProximaError(f"{path}: {key}: expected a token, got {short(repr(token))}")
+            tokens[key] = text
+    return tokens
+
+
+def _end_ids(path: Path, content: Mapping[str, Any]) -> list[int]:
+    """The ids that a file names as those that end texts."""
+    given = content.get("eos_token_id")
+    ids = given if isinstance(given, list) else [] if given is None else [given]
+    for index in ids:
+        if type(index) is not int:
+            raise ProximaError(f"{path}: eos_token_id: expected an id, got {short(repr(index))}")
+    return ids
+
+
+def _templates_in(folder: Path) -> dict[str, ChatTemplate]:
+    """Chat templates by name; files of their own count more than the settings."""
+    files = {DEFAULT: folder / TEMPLATE} if (folder / TEMPLATE).exists() else {}
+    files |= {path.stem: path for path in sorted((folder / TEMPLATES).glob("*.jinja"))}
+    if files:
+        return {name: ChatTemplate(_text(path), str(path)) for name, path in files.items()}
+    path = folder / SETTINGS
+    given = _content(path).get("chat_template")
+    if given is None:
+        return {}
+    named = given if isinstance(given, list) else [{"name": DEFAULT, "template": given}]
+    templates = {}
+    for entry in named:
+        name, text = (entry.get(key) if isinstance(entry, dict) else None for key in NAMED)
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise ProximaError(
+                f"{path}: chat_template: expected a text, or a list of {' and '.join(NAMED)}, got "
+                f"{short(repr(entry))}"
+            )
+        templates[name] = ChatTemplate(text, f"{path}: chat_template")
+    return templates
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as failure:
+        raise ProximaError(f"{path}: cannot be read ({failure}); copy it again") from failure
+
+
+@contextmanager
+def _explained(source: str) -> Iterator[None]:
+    """Puts it into words if the library of tokenizers cannot do what it is asked."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
+        raise
+    except (
+        BaseException
+    ) as failure:  # its Rust part raises bare Exceptions, and panics that are none
+        raise ProximaError(f"{source}: is not a tokenizer ({failure}); copy it again") from failure

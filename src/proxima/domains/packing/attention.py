@@ -22,13 +22,13 @@ from typing import Annotated, Any, Literal, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from annotated_types import Ge
+from annotated_types import Ge, Interval
 from jax import Array
 
 from proxima.core.distributions import Categorical, categorical
 from proxima.core.errors import ProximaError
 from proxima.core.faults import Fault
-from proxima.core.network import Network
+from proxima.core.network import WIDEST, Network
 from proxima.core.spaces import ACTION_MASK, Fields, ObservationSpace, Space
 from proxima.core.types import PyTree
 from proxima.nets.mlp import MLP, Linear, linear, mlp
@@ -44,11 +44,11 @@ class AttentionConfig:
 
     kind: Literal["attention"] = "attention"
     """The kind of net."""
-    blocks: Annotated[int, Ge(1)] = 2
+    blocks: Annotated[int, Interval(ge=1, le=128)] = 2
     """Rounds of attending."""
     heads: Annotated[int, Ge(1)] = 4
     """Attention heads; divides width."""
-    width: Annotated[int, Ge(1)] = 64
+    width: Annotated[int, Interval(ge=1, le=WIDEST)] = 64
     """Numbers per item and per space."""
 
 

@@ -17,6 +17,7 @@ one comparison of the spaces with each other, coordinate by coordinate, tells al
 Left out: Jumanji's viewer, its debug mode, and rewards other than the dense one.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -51,9 +52,14 @@ class BinPack(eqx.Module):
     observed: int = eqx.field(static=True)  # spaces an observation shows
 
     @property
+    def parts(self) -> tuple[int, int]:
+        """Jumanji's own action: which space, which item."""
+        return self.observed, self.generator.max_num_items
+
+    @property
     def action_space(self) -> Discrete:
         """Space × item, the item counting fastest."""
-        return Discrete(self.observed * self.generator.max_num_items)
+        return Discrete(math.prod(self.parts))
 
     @property
     def observation_space(self) -> Fields:

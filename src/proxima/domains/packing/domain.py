@@ -26,7 +26,7 @@ SCORES = {
 def prepare(scenario: PackingScenario) -> Prepared:
     """The scenario's environment, and its rules on new instances."""
     from proxima.domains.packing.baselines import RULES, scores
-    from proxima.domains.packing.jumanji import make
+    from proxima.domains.packing.jumanji import interface, make
     from proxima.train.compiled.episodes import play
 
     env, name = make(scenario.env, scenario.seed), scenario.env.name
@@ -36,6 +36,7 @@ def prepare(scenario: PackingScenario) -> Prepared:
         for rule, act in RULES.get(name, {}).items()
     }
     built = reinforcement.compiled(scenario, env, evaluation_env, sample_cost=SAMPLE_COST)
+    built = built._replace(interface=interface(env))
     rules = Rules(baselines, partial(scores, name))
     return reinforcement.prepared(scenario, built, rules=rules, film=film_of)
 

@@ -19,12 +19,12 @@ from typing import Annotated, Literal, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from annotated_types import Ge, MinLen
+from annotated_types import Interval, Len
 from jax import Array
 
 from proxima.core.distributions import Categorical, categorical
 from proxima.core.errors import ProximaError
-from proxima.core.network import Network
+from proxima.core.network import WIDEST, Network
 from proxima.core.spaces import Discrete, Fields, ObservationSpace, Space, action_mask
 from proxima.core.types import PyTree
 from proxima.nets.mlp import MLP, Linear, mlp
@@ -41,11 +41,11 @@ class GridConfig:
 
     kind: Literal["grid"] = "grid"
     """The kind of net."""
-    channels: Annotated[int, Ge(1)] = 4
+    channels: Annotated[int, Interval(ge=1, le=WIDEST)] = 4
     """Values per cell."""
-    sweeps: Annotated[int, Ge(1)] = 40
+    sweeps: Annotated[int, Interval(ge=1, le=10_000)] = 40
     """Rounds of spreading: how many cells away something can be to be seen."""
-    hidden: Annotated[tuple[Annotated[int, Ge(1)], ...], MinLen(1)] = (64, 64)
+    hidden: Annotated[tuple[Annotated[int, Interval(ge=1, le=WIDEST)], ...], Len(1, 64)] = (64, 64)
     """Widths of the hidden layers of its outputs."""
     activation: Literal["tanh", "relu", "silu"] = "tanh"
     """Nonlinearity after each of them."""

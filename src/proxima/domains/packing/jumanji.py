@@ -22,6 +22,7 @@ import functools
 import importlib
 import inspect
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -44,6 +45,7 @@ from proxima.core.spaces import (
 )
 from proxima.core.types import PyTree, Step
 from proxima.domains.environments import check_params, strongly_typed, suggestion
+from proxima.domains.interface import Interface, described_choices, interface_of
 from proxima.domains.packing.binpack import BinPack
 from proxima.domains.packing.scenario import PackingEnvConfig
 
@@ -74,8 +76,7 @@ class Jumanji(eqx.Module):
 
     def step(self, state: PyTree, action: Array, key: Array) -> tuple[PyTree, PyTree, Array, Array]:
         """State, observation, reward and whether the episode has come to its end."""
-        if self.parts and isinstance(self.action_space, Discrete):
-            action = jnp.stack(jnp.unravel_index(action, self.parts)).astype(jnp.int32)
+        action = _in_parts(self.action_space, self.parts, action)
         state, timestep = self.inner.step(dataclasses.replace(state, key=key), action)
         reward = jnp.asarray(timestep.reward, jnp.float32)
         return *self._seen(state, timestep), reward, timestep.last()
@@ -111,6 +112,39 @@ class PackingEnv(eqx.Module):
         steps = state.steps + 1
         truncated = (steps >= self.limit) & ~ended
         return Playing(inner, steps), Step(obs, reward, ended, truncated, {})
+
+
+def interface(env: PackingEnv) -> Interface:
+    """What Jumanji itself observes and takes, by name: actions in their parts, and masks over these."""
+    problem, actions = env.problem, env.action_space
+    usual = interface_of(env.observation_space, actions)
+    parts = list(problem.parts)
+    if not parts or not isinstance(actions, Discrete):
+        return usual
+    fields = dict(usual.observation["fields"])
+    if ACTION_MASK in fields:
+        fields[ACTION_MASK] = {**fields[ACTION_MASK], "shape": parts}
+    wanted = mask_space(actions).shape
+
+    def encode(obs: dict[str, Any], numpy: Any) -> dict[str, Any]:
+        if ACTION_MASK not in obs:
+            return obs
+        mask = obs[ACTION_MASK]
+        return {**obs, ACTION_MASK: mask.reshape(mask.shape[0], *wanted)}
+
+    return Interface(
+        {"fields": fields},
+        described_choices(parts, [0] * len(parts), (len(parts),), "int32"),
+        encode,
+        lambda action, numpy: _in_parts(actions, problem.parts, action),
+    )
+
+
+def _in_parts(space: Discrete | MultiDiscrete, parts: tuple[int, ...], action: Array) -> Array:
+    """Jumanji's own actions, (..., parts), from joint numbers; as they are where they are no such numbers."""
+    if not parts or not isinstance(space, Discrete):
+        return action
+    return jnp.stack(jnp.unravel_index(action, parts), axis=-1).astype(jnp.int32)
 
 
 def make(config: PackingEnvConfig, seed: int) -> PackingEnv:
@@ -210,6 +244,16 @@ def _construct(name: str, params: dict[str, Any]) -> tuple[Any, int]:
         plain: Any = jumanji.make(name)
     except (OSError, ImportError, RuntimeError) as error:  # Sokoban downloads its levels
         raise ProximaError(f"env.name: {name} could not be made: {error}") from error
+    try:
+        return _with_params(name, plain, params)
+    except (ArithmeticError, AssertionError, AttributeError, TypeError, ValueError) as error:
+        raise ProximaError(
+            f"env.params: {name} could not be made with {params}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _with_params(name: str, plain: Any, params: dict[str, Any]) -> tuple[Any, int]:
+    """The environment made anew with these settings, without its time limit, and that limit."""
     kind: Any = type(plain)
     own, generator = _divided(name, kind, plain.__dict__.get("generator"), params)
     if generator is not None:
@@ -226,8 +270,9 @@ def _divided(
     name: str, kind: type, generator: Any, params: dict[str, Any]
 ) -> tuple[dict[str, Any], Any]:
     """The settings that are the environment's own, and a generator made with the rest, None if as it is."""
-    of_env = set(inspect.signature(kind).parameters) - {"generator", "viewer"}
+    of_env = _defaults(kind)
     own = {key: value for key, value in params.items() if key in of_env}
+    check_params(own, of_env, name)
     rest = {key: value for key, value in params.items() if key not in of_env}
     if not rest:
         return own, None
@@ -235,14 +280,25 @@ def _divided(
         check_params(rest, of_env, name)
     maker = _generator_class(name, generator, rest.pop("generator", None))
     parameters = inspect.signature(maker).parameters
-    check_params(rest, of_env | set(parameters), name)
     # What is not given is as in the environment's own generator.
     present = {key.removeprefix("_"): value for key, value in vars(generator).items()}
-    filled = {key: present[key] for key in parameters if key in present} | rest
+    present = {key: present[key] for key in parameters if key in present}
+    check_params(rest, of_env | _defaults(maker) | present, name)
+    filled = present | rest
     for key, parameter in parameters.items():
         if key not in filled and parameter.default is inspect.Parameter.empty:
             raise ProximaError(f"env.params.{key}: {name}'s generator needs it; set it too")
     return own, maker(**filled)
+
+
+def _defaults(maker: Callable[..., Any]) -> dict[str, Any]:
+    """The parameters that a user can set, with None where they have no default."""
+    parameters, empty = inspect.signature(maker).parameters, inspect.Parameter.empty
+    return {
+        key: None if given.default is empty else given.default
+        for key, given in parameters.items()
+        if key not in ("generator", "viewer")
+    }
 
 
 def _generator_class(name: str, generator: Any, wanted: str | None) -> type:

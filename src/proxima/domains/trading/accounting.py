@@ -2,6 +2,8 @@
 
     trade   from weight w to target a, when the target changes (fee f on what is traded):
             value × (1 − f + fw)/(1 − f + fa) when buying, × (1 − fw)/(1 − fa) when selling; then w = a
+            with slippage s, one buys at (1 + s) times the price and sells at (1 − s) times it: f becomes
+            (f + s)/(1 + s) when buying and f + s(1 − f) when selling
     hold    over a return ρ: value × g, g = 1 + wρ − r·max(0, w − 1) − r·max(0, −w)(1 + ρ)
             and w becomes w(1 + ρ)(1 + r·[w < 0]) / g, with the interest r settled every bar
 
@@ -33,11 +35,24 @@ class Account(NamedTuple):
     ruined: NDArray[np.bool_]  # (..., T) the bar that did it
 
 
-def trade_factor(weight: ArrayLike, target: ArrayLike, fee: float) -> Floats:
+class Costs(NamedTuple):
+    """What a trade loses: of the cash that is spent on buying, and of the worth of what is sold."""
+
+    buying: float
+    selling: float
+
+
+def trade_costs(fee: float, slippage: float) -> Costs:
+    """The fee and the slippage as one share each way; without slippage both are the fee, to the bit."""
+    return Costs((fee + slippage) / (1 + slippage), fee + slippage * (1 - fee))
+
+
+def trade_factor(weight: ArrayLike, target: ArrayLike, fee: float, slippage: float = 0.0) -> Floats:
     """What a trade from one weight to another leaves of each unit of value."""
     weight, target = np.asarray(weight, np.float64), np.asarray(target, np.float64)
-    bought = (1 - fee + fee * weight) / (1 - fee + fee * target)
-    sold = (1 - fee * weight) / (1 - fee * target)
+    buying, selling = trade_costs(fee, slippage)
+    bought = (1 - buying + buying * weight) / (1 - buying + buying * target)
+    sold = (1 - selling * weight) / (1 - selling * target)
     return np.where(target > weight, bought, sold)
 
 
@@ -54,14 +69,20 @@ def log_value(log_returns: ArrayLike) -> Floats:
     return np.concatenate([[0.0], np.cumsum(np.asarray(log_returns, np.float64))])
 
 
-def account(targets: ArrayLike, returns: ArrayLike, fee: float, borrow_rate: float) -> Account:
+def account(
+    targets: ArrayLike,
+    returns: ArrayLike,
+    fee: float,
+    borrow_rate: float,
+    slippage: float = 0.0,
+) -> Account:
     """The account of each row of targets (..., T) over the returns (T,), started flat."""
     targets, returns = np.asarray(targets, np.float64), np.asarray(returns, np.float64)
     log_price = log_value(np.log1p(returns))
     rows = targets.reshape(-1, targets.shape[-1])
     at_once = max(1, NUMBERS_AT_ONCE // max(1, rows.shape[1]))
     accounts = [
-        _account(rows[first : first + at_once], log_price, fee, borrow_rate)
+        _account(rows[first : first + at_once], log_price, fee, borrow_rate, slippage)
         for first in range(0, len(rows), at_once)
     ]
     shape = targets.shape[:-1]
@@ -69,7 +90,9 @@ def account(targets: ArrayLike, returns: ArrayLike, fee: float, borrow_rate: flo
     return Account(*(field.reshape(*shape, field.shape[-1]) for field in fields))
 
 
-def _account(target: Floats, log_price: Floats, fee: float, borrow_rate: float) -> Account:
+def _account(
+    target: Floats, log_price: Floats, fee: float, borrow_rate: float, slippage: float
+) -> Account:
     bar = np.arange(target.shape[-1])
     changed = np.diff(target, prepend=0.0) != 0
     entry = np.maximum.accumulate(np.where(changed, bar, 0), axis=-1)  # the bar of the last trade
@@ -82,7 +105,8 @@ def _account(target: Floats, log_price: Floats, fee: float, borrow_rate: float) 
         weight = stock / (stock + cash)
         drifted = _shifted(grown_stock / (grown_stock + grown_cash))
         growth = (grown_stock + grown_cash) / (stock + cash)
-        growth = growth * np.where(changed, trade_factor(drifted, target, fee), 1.0)
+        factor = trade_factor(drifted, target, fee, slippage)
+        growth = growth * np.where(changed, factor, 1.0)
     failed = np.cumsum(~(growth > RUIN_GROWTH), axis=-1)
     over = _shifted(failed) > 0  # whatever comes after the first failure
     ruined = (failed > 0) & ~over

@@ -1,5 +1,6 @@
 """The command that looks at prices: peek."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,8 +36,8 @@ def peek(
         write(console, "Cannot be prepared as configured:", style="yellow")
         write(console, summary["problem"])
     else:
-        console.print(_split_table(summary["splits"]))
-        console.print(_feature_table(summary["features"]))
+        for line in (*_split_lines(summary["splits"]), *_feature_lines(summary["features"])):
+            write(console, line)
     write(console, f"Plot: {plot}")
 
 
@@ -56,52 +57,56 @@ def _overview(summary: dict[str, Any]) -> list[str]:
                 f"{_day(spacing['longest_after'])}"
             )
         lines.append(f"bars        every {_duration(spacing['usual_seconds'])}, {gaps}")
-    span = f"{close['min']:,.6g} … {close['max']:,.6g}"
-    lines.append(f"close       {span}, mean {close['mean']:,.6g}")
+    span = f"{_price(close['min'])} … {_price(close['max'])}"
+    lines.append(f"close       {span}, mean {_price(close['mean'])}")
     moved = summary["log_return"]
     if moved is not None:
         lines.append(
             f"log return  mean {moved['mean']:.3g}, deviation {moved['std']:.3g}, "
             f"{moved['min']:.3g} … {moved['max']:.3g} a bar"
         )
+    lines += [f"note        {note}" for note in summary["notes"]]
     return lines
 
 
-def _split_table(splits: list[dict[str, Any]]) -> Any:
-    table = _table("split", "rows", "first row", "from", "to", "price's log return")
+def _split_lines(splits: list[dict[str, Any]]) -> list[str]:
+    rows = [("split", "rows", "from", "to", "log return")]
     for split in splits:
-        rows = f"{split['rows']:,}", f"{split['first_row'] + 1:,}"
         span = _day(split["first"]), _day(split["last"])
-        table.add_row(split["split"], *rows, *span, f"{split['log_return']:+.3f}")
-    return table
+        rows.append((split["split"], f"{split['rows']:,}", *span, f"{split['log_return']:+.3g}"))
+    return _aligned(rows)
 
 
-def _feature_table(features: list[dict[str, Any]]) -> Any:
+def _feature_lines(features: list[dict[str, Any]]) -> list[str]:
     """Each on the train split before it is scaled, then as an agent sees it in the others."""
-    table = _table("feature", "train mean", "deviation", "validation", "test")
+    rows = [("feature", "train mean", "deviation", "validation", "test")]
     for feature in features:
         mean, std, train = feature["mean"], feature["std"], feature["train"]
         unscaled = f"{mean + std * train['mean']:.3g}", f"{std * train['std']:.3g}"
-        scaled = (
-            f"{feature[split]['mean']:+.2f} ± {feature[split]['std']:.2f}"
+        validation, test = (
+            f"{feature[split]['mean']:+.2g} ± {feature[split]['std']:.3g}"
             for split in ("validation", "test")
         )
-        table.add_row(feature["feature"], *unscaled, *scaled)
-    return table
+        rows.append((feature["feature"], *unscaled, validation, test))
+    return _aligned(rows)
 
 
-def _table(*columns: str) -> Any:
-    from rich.table import Table
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    """A table as lines, whole whatever the width of the terminal: numbers and dates are never cut."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
+    ]
 
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for index, name in enumerate(columns):
-        table.add_column(name, justify="right" if index else "left", no_wrap=True)
-    return table
+
+def _price(value: float) -> str:
+    """A price with its cents, however large; of a small one six digits."""
+    return f"{value:,.2f}" if 1000 <= value < 1e15 else f"{value:.6g}"
 
 
 def _day(stamp: str) -> str:
     """A time without what is zero."""
-    return stamp.removesuffix(".000000").replace("T00:00:00", "").replace("T", " ")
+    return re.sub(r"(T00:00)?(:00)?(\.0+)?$", "", stamp).replace("T", " ")
 
 
 def _duration(seconds: float) -> str:

@@ -25,10 +25,16 @@ class FeatureConfig:
 class SplitConfig:
     """How time is divided; rows between two parts are left out so that no window spans both."""
 
-    validation: Annotated[float, Interval(gt=0, lt=1)] = 0.2
-    """Share of the rows that chooses the best checkpoint."""
-    test: Annotated[float, Interval(gt=0, lt=1)] = 0.2
-    """Share of the rows that only the closing evaluation sees."""
+    validation: Annotated[float, Interval(gt=0, lt=1)] | None = None
+    """Share of the rows that chooses the best checkpoint; null: 0.2, or what the dates say."""
+    test: Annotated[float, Interval(gt=0, lt=1)] | None = None
+    """Share of the rows that only the closing evaluation sees; null: 0.2, or what the dates say."""
+    train_until: str | None = None
+    """Train on the bars before this time, 2019-01-31 or 2019-01-31T15:00:00Z, instead of a share."""
+    validation_until: str | None = None
+    """Validate on the bars from there to before this time."""
+    test_until: str | None = None
+    """Test on the bars from there to before this time; null: to the last bar."""
     folds: Annotated[int, Ge(1)] = 1
     """Walk-forward folds: each tests on the next stretch of time; 1 is a single split."""
     fold: Annotated[int, Ge(0)] = 0
@@ -59,10 +65,11 @@ class DataConfig:
     """Seed of the synthetic prices."""
     params: Mapping[str, float | int | str] = field(default_factory=dict)
     """The pattern's own settings; what is left out has the pattern's default."""
-    periods_per_year: Annotated[float, Gt(0)] = 252.0
-    """Bars in a year, for annualised metrics."""
-    features: Annotated[tuple[FeatureConfig, ...], MinLen(1)] = DEFAULT_FEATURES
-    """What the agent sees of the market at each bar."""
+    periods_per_year: Annotated[float, Gt(0)] | None = None
+    """Bars in a year, for annualised metrics; null counts them in the times of the train split."""
+    features: Annotated[tuple[FeatureConfig, ...], MinLen(1)] | None = None
+    """What the agent sees of the market at each bar; null: log_return, volatility, rsi and ma_ratio, and
+    volume_zscore where the volume changes."""
     leaky: bool = False
     """Allow features that are known to look ahead; for the scenario that shows what a leak looks like."""
     split: SplitConfig = field(default_factory=SplitConfig)
@@ -89,6 +96,8 @@ class TradingEnvConfig:
     """Target weights, as shares of the portfolio's value: 1 all in, 0 cash, -1 short."""
     fee: Annotated[float, Interval(ge=0, lt=1)] = 0.001
     """Share of the traded amount that each trade costs."""
+    slippage: Annotated[float, Interval(ge=0, lt=1)] = 0.0
+    """Share of the price by which each fill is worse than it: bought for more, sold for less."""
     borrow_rate: Annotated[float, Interval(ge=0, lt=1)] = 0.0
     """Interest per bar on borrowed cash or shares, settled every bar."""
     fill: Literal["next_open", "next_close", "same_close"] = "next_open"

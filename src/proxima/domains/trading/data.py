@@ -5,22 +5,11 @@
 
 One feature at a time is in float64; the matrix of all is float32. Prices are views of what was read. So
 the peak is the file's six columns, the matrix and the intermediate columns of a single feature.
-
-Time is divided into train, validation and test, with rows left out between them:
-
-    anchored   train ───────────────╮ gap ╭─ validation ─╮ gap ╭─ test ─╮
-    fold 0     ████████████████████       ▒▒▒▒▒▒▒▒             ░░░░
-    fold 1     ████████████████████████       ▒▒▒▒▒▒▒▒             ░░░░
-    sliding 1      ████████████████████       ▒▒▒▒▒▒▒▒             ░░░░
-
-The share `test` is the end of the data; walk-forward folds divide it among them, in order, so that
-together they test on each of its rows once. One fold tests on all of it.
 """
 
 import hashlib
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -30,15 +19,16 @@ from numpy.typing import NDArray
 
 from proxima.core.errors import ProximaError
 from proxima.domains.trading.causality import refuse_look_ahead
-from proxima.domains.trading.config import DataConfig, SplitConfig
-from proxima.domains.trading.features import Column, compute, resolve_features
+from proxima.domains.trading.config import DEFAULT_FEATURES, DataConfig, FeatureConfig
+from proxima.domains.trading.features import Column, compute, needs_volume, resolve_features
 from proxima.domains.trading.market import Market, Prepared, Scaler
-from proxima.domains.trading.ohlcv import load_trading_data
+from proxima.domains.trading.ohlcv import read_bars
+from proxima.domains.trading.splits import split_bounds
 from proxima.domains.trading.synthetic import GENERATOR_VERSION, generate, pattern_params
 from proxima.files import replacing
 
 METADATA_KEY = "proxima"
-LEAST_ROWS = 2  # of a split: two prices make one return
+MADE = ("pattern", "rows", "seed", "params", "version")  # what is said there
 PROBE = 4_096  # rows in which the end of the warm-up is looked for first
 
 
@@ -47,8 +37,10 @@ class Source(NamedTuple):
 
     path: Path
     frame: pl.DataFrame
-    # What a synthetic file says of itself: pattern, rows, seed, params, version.
+    # What a synthetic file says of itself, `MADE`.
     made: Mapping[str, Any] | None
+    has_volume: bool = True  # False: the frame's is 0 because the file has none
+    notes: tuple[str, ...] = ()  # what is to be said of the file
 
 
 def synthetic_path(name: str, root: str | Path = ".") -> Path:
@@ -77,7 +69,19 @@ def read_made(path: Path) -> dict[str, Any] | None:
     if path.suffix.lower() != ".parquet":
         return None
     text = pl.read_parquet_metadata(path).get(METADATA_KEY)
-    return None if text is None else json.loads(text)
+    if text is None:
+        return None
+    try:
+        made = json.loads(text)
+    except (ValueError, RecursionError):
+        made = None
+    known = isinstance(made, dict) and made.keys() == set(MADE) and isinstance(made["params"], dict)
+    if not known:
+        raise ProximaError(
+            f"{path}: what it says of how it was made is damaged; make it anew with "
+            "`proxima generate-data`"
+        )
+    return made
 
 
 def read_source(config: DataConfig, name: str, root: str | Path = ".") -> Source:
@@ -85,7 +89,8 @@ def read_source(config: DataConfig, name: str, root: str | Path = ".") -> Source
     path = synthetic_path(name, root) if config.path is None else Path(config.path)
     if config.path is None and not path.exists():
         raise ProximaError(f"{path}: no such file; {_how_to_make(config, name)}")
-    source = Source(path, load_trading_data(path), read_made(path))
+    bars = read_bars(path)
+    source = Source(path, bars.frame, read_made(path), bars.has_volume, bars.notes)
     if config.path is None and config.pattern is not None:
         _refuse_stale(config, name, source)
     return source
@@ -98,17 +103,21 @@ def prepare_data(config: DataConfig, name: str, root: str | Path = ".") -> Prepa
 
 def prepare_source(source: Source, config: DataConfig) -> Prepared:
     """A source's market, featurised, split and scaled."""
-    frame, columns = source.frame, resolve_features(config.features, config.leaky)
+    frame, features = source.frame, choose_features(source, config)
+    columns = resolve_features(features, config.leaky)
+    _refuse_missing_volume(source, features, columns)
     first, last = _usable_rows(frame, columns)
     purge = max(column.reach for column in columns) + config.split.horizon
     try:
-        bounds = split_bounds(last - first, config.split, purge)
+        bounds = split_bounds(frame["time"].to_numpy()[first:last], config.split, purge)
     except ProximaError as failure:
         raise ProximaError(f"{source.path}: {failure}") from failure
     matrix = np.empty((last - first, len(columns)), np.float32)
     scalers = []
     for index, column in enumerate(columns):
         values = _checked_values(frame, column, first, last)
+        if config.split.train_until is not None and not column.leaks:
+            _recompute_parts(frame, column, values, first, bounds)
         scaler = fit_scaler(column, values[slice(*bounds["train"])])
         values -= scaler.mean  # in place, here and below: ten million rows are 80 MB
         values /= scaler.std
@@ -128,24 +137,71 @@ def prepare_source(source: Source, config: DataConfig) -> Prepared:
         params=made.get("params", {}),
         bounds=rows,
         scalers=tuple(scalers),
-        fingerprint=_fingerprint(source, matrix),
+        fingerprint=_fingerprint(source, matrix, rows),
+        features=features,
+        notes=tuple(f"{source.path}: {note}" for note in _notes(source, config, features)),
     )
 
 
-def _fingerprint(source: Source, matrix: NDArray[np.float32]) -> dict[str, str | int]:
+def choose_features(source: Source, config: DataConfig) -> tuple[FeatureConfig, ...]:
+    """The config's features; where it names none, those of the default that the file can feed."""
+    if config.features is not None:
+        return config.features
+    volume = source.frame["volume"]
+    if volume.min() != volume.max():
+        return DEFAULT_FEATURES
+    columns = zip(DEFAULT_FEATURES, resolve_features(DEFAULT_FEATURES), strict=True)
+    return tuple(feature for feature, column in columns if not needs_volume(column))
+
+
+def _notes(source: Source, config: DataConfig, features: Sequence[FeatureConfig]) -> Iterator[str]:
+    yield from source.notes
+    if config.features is None and features != DEFAULT_FEATURES:
+        reason = "the volume never changes" if source.has_volume else "has no volume"
+        yield f"{reason}; the features are {', '.join(feature.kind for feature in features)}"
+
+
+def _refuse_missing_volume(
+    source: Source, features: Sequence[FeatureConfig], columns: Sequence[Column]
+) -> None:
+    for index, (feature, column) in enumerate(zip(features, columns, strict=True)):
+        if needs_volume(column) and not source.has_volume:
+            raise ProximaError(
+                f"data.features.{index}.kind: {feature.kind} needs a volume, and {source.path} has none; "
+                "leave the feature out, or give the file a column volume"
+            )
+
+
+def _fingerprint(
+    source: Source, matrix: NDArray[np.float32], rows: Mapping[str, tuple[int, int]]
+) -> dict[str, Any]:
     """By values, so that a file written again in another way is still the same."""
-    frame, prices = source.frame, hashlib.sha256()
-    for name in frame.columns:
-        prices.update(name.encode())
-        prices.update(np.ascontiguousarray(frame[name].to_numpy()).view(np.uint8).data)
+    frame, time = source.frame, source.frame["time"]
     return {
         "source": str(source.path),
         "rows": frame.height,
-        "first": frame["time"][0].isoformat(),
-        "last": frame["time"][-1].isoformat(),
-        "prices_sha256": prices.hexdigest(),
+        "first": time[0].isoformat(),
+        "last": time[-1].isoformat(),
+        "prices_sha256": _digest(frame),
         "features_sha256": hashlib.sha256(matrix.view(np.uint8).data).hexdigest(),
+        "splits": {
+            name: {
+                "rows": stop - start,
+                "first": time[start].isoformat(),
+                "last": time[stop - 1].isoformat(),
+                "prices_sha256": _digest(frame[start:stop]),
+            }
+            for name, (start, stop) in rows.items()
+        },
     }
+
+
+def _digest(frame: pl.DataFrame) -> str:
+    digest = hashlib.sha256()
+    for name in frame.columns:
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(frame[name].to_numpy()).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def _checked_values(
@@ -165,6 +221,22 @@ def _checked_values(
             "that does not change within the window does this, leave the feature out or widen its window"
         )
     return values[first:last].to_numpy(writable=True)
+
+
+def _recompute_parts(
+    frame: pl.DataFrame,
+    column: Column,
+    values: NDArray[np.float64],
+    first: int,
+    bounds: Mapping[str, tuple[int, int]],
+) -> None:
+    """Each part from the rows until its end alone, so that bars after it do not change its last bits.
+
+    Polars divides a rolling sum among threads by the number of rows, and so rounds otherwise with more.
+    """
+    for start, stop in bounds.values():
+        until = compute(frame.head(first + stop), column)
+        values[start:stop] = until[first + start :].to_numpy()
 
 
 def fit_scaler(column: Column, train: NDArray[np.float64]) -> Scaler:
@@ -237,54 +309,3 @@ def _nulls_at_the_end(frame: pl.DataFrame, column: Column, end: Literal["head", 
                 "window or more rows"
             )
         length *= 4
-
-
-def split_bounds(rows: int, split: SplitConfig, purge: int) -> dict[str, tuple[int, int]]:
-    """The first row and the one after the last of each part of the fold, `purge` rows left out between."""
-    if split.fold >= split.folds:
-        raise ProximaError(
-            f"data.split.fold: {split.fold} is not allowed: with folds {split.folds} the last one is "
-            f"{split.folds - 1}"
-        )
-    if split.validation + split.test >= 1:
-        raise ProximaError(
-            f"data.split: validation {split.validation:g} and test {split.test:g} leave nothing to "
-            "train on; together they must be less than 1"
-        )
-    if not _fits(rows, split, purge):
-        raise ProximaError(
-            f"{rows:,} usable rows are too few to split: train, validation and test with {purge:,} rows "
-            f"left out between them (the longest look back and ahead) need {_needed(split, purge):,}; "
-            "take more rows, shorter feature windows, or other shares in data.split"
-        )
-    tested, validated = _count(rows, split.test), _count(rows, split.validation)
-    first, fold = rows - tested, split.fold
-    test = (first + fold * tested // split.folds, first + (fold + 1) * tested // split.folds)
-    validation = (test[0] - purge - validated, test[0] - purge)
-    length = first - 2 * purge - validated  # of the first fold's train part
-    end = validation[0] - purge
-    start = 0 if split.mode == "anchored" else end - length
-    return {"train": (start, end), "validation": validation, "test": test}
-
-
-def _count(rows: int, share: float) -> int:
-    return math.floor(rows * share + 1e-9)  # 0.3 of 10 is 3, whatever 0.3 is in binary
-
-
-def _fits(rows: int, split: SplitConfig, purge: int) -> bool:
-    tested, validated = _count(rows, split.test), _count(rows, split.validation)
-    parts = (rows - tested - validated - 2 * purge, validated, tested // split.folds)
-    return min(parts) >= LEAST_ROWS
-
-
-def _needed(split: SplitConfig, purge: int) -> int:
-    """The fewest rows from which on every number of them can be split."""
-    rows = max(
-        LEAST_ROWS / split.validation,
-        LEAST_ROWS * split.folds / split.test,
-        (LEAST_ROWS + 2 * purge) / (1 - split.validation - split.test),
-    )
-    needed = math.ceil(rows) + 1  # against rounding; then down to where it stops fitting
-    while _fits(needed - 1, split, purge):
-        needed -= 1
-    return needed

@@ -1,7 +1,7 @@
 """Trading: prices with known answers or the user's own, judged on a split that nothing has seen."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic
@@ -12,14 +12,18 @@ from proxima.core.errors import ProximaError
 from proxima.core.faults import Fault
 from proxima.domains import judging, reinforcement
 from proxima.domains.domain import Added, Closing, Data, Domain, Facts, Patterns, Prepared
-from proxima.domains.judging import shown
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
 from proxima.domains.trading.page import page
 from proxima.domains.trading.patterns import describe_patterns
 from proxima.domains.trading.results import TradingSummary, TradingTrial
 from proxima.domains.trading.rollouts import REFERENCES
+from proxima.domains.trading.splits import split_faults
+from proxima.report.numbers import brief
 from proxima.run.results import Summary, TrialResult
 from proxima.scenario.tree import RULES, A, EnvironmentScenario, N
+
+TRAINING_ONLY = ("num_envs", "random_start", "max_steps_per_episode")  # settings of the account
+DIGITS = 12  # of a hash, in a sentence
 
 
 @with_config(RULES)
@@ -35,19 +39,12 @@ class TradingScenario(EnvironmentScenario[A, N], Generic[A, N]):
 
 def trading_faults(scenario: TradingScenario) -> Iterator[Fault]:
     """Data that cannot be had or divided, and positions that stand twice."""
-    data, split = scenario.data, scenario.data.split
+    data = scenario.data
     if (data.path is None) == (data.pattern is None):
         remedy = "set one of data.pattern (synthetic prices) and data.path (your own file)"
         which = "neither is given" if data.path is None else "both are given"
         yield Fault((("data", "path"), ("data", "pattern")), f"{which}; {remedy}")
-    if split.validation + split.test >= 1:
-        paths = (("data", "split", "validation"), ("data", "split", "test"))
-        text = f"{split.validation:g} and data.split.test {split.test:g} leave nothing to train on"
-        yield Fault(paths, text)
-    if split.fold >= split.folds:
-        paths = (("data", "split", "fold"), ("data", "split", "folds"))
-        text = f"{split.fold} is not one of {split.folds} folds; the first is 0, the last"
-        yield Fault(paths, f"{text} {split.folds - 1}")
+    yield from split_faults(data.split)
     positions = scenario.env.positions
     if len(set(positions)) < len(positions):
         yield Fault((("env", "positions"),), f"{list(positions)} names a position twice")
@@ -73,16 +70,19 @@ def prepare(scenario: TradingScenario) -> Prepared:
         bars = len(fill_returns(prices.split(split), config.fill))
         record[split] = recorder(built.agent, env, scenario.seed, bars)
     run = PriceRun(scenario.data, config, prices, record)
-    return reinforcement.prepared(
+    # Features that the file decided are stored by name: a resumed run has the same.
+    resolved = replace(scenario, data=replace(scenario.data, features=prices.features))
+    prepared = reinforcement.prepared(
         scenario,
         built,
         judge=partial(judge, run),
         draw=partial(draw, run),
         facts=Facts(prices.fingerprint, partial(check_prices, prices.fingerprint)),
         summarize=summarize,
-        artifacts=("rollouts",),
+        artifacts=("rollouts", "trades"),
         final_metrics=final_metrics,
     )
+    return prepared._replace(scenario=resolved, notes=prices.notes)
 
 
 def summarize(results: Sequence[TrialResult], verdicts: Sequence[Any]) -> Added:
@@ -126,6 +126,16 @@ def check_prices(now: Mapping[str, Any], noted: Mapping[str, Any]) -> str | None
     return None
 
 
+def evaluated_on(settings: Mapping[str, Any], data: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The bars of the test split and the account: an evaluation goes over all of them, whatever the seed."""
+    env = {name: value for name, value in settings["env"].items() if name not in TRAINING_ONLY}
+    test = ((data or {}).get("splits") or {}).get("test")
+    if test is None:  # of a run that did not note it
+        test = settings["data"] | {"prices_sha256": (data or {}).get("prices_sha256")}
+    test = test | {"prices_sha256": (test["prices_sha256"] or "")[:DIGITS]}
+    return {"domain": settings["domain"], "env": env, "test": test}
+
+
 def generate(scenario: TradingScenario, root: Path) -> Path:
     """Write the synthetic prices that the scenario describes."""
     from proxima.domains.trading.data import write_synthetic
@@ -151,7 +161,7 @@ def closing(summary: Summary) -> Closing:
     for key, name in REFERENCES.items():
         if references[key] is None:
             continue
-        beside += f"; {name} {shown(references[key]['log_return'])}"
+        beside += f"; {name} {brief(references[key]['log_return'])}"
         score = scores.get(key)
         if score is not None and score.iqm is not None:
             beside += f" (score {score.iqm:.2f})"
@@ -169,6 +179,7 @@ DOMAIN = Domain(
     details=(TradingTrial, TradingSummary),
     backends=("trading",),
     networks={"mlp": "proxima.nets.actor_critic:NETWORK"},
+    evaluated_on=evaluated_on,
     data=Data("Prices", generate, Patterns(describe_patterns, write_pattern)),
     prepare_host=reinforcement.prepare_host,
 )

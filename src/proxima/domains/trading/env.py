@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from proxima.core.errors import ProximaError
 from proxima.core.spaces import Box, Discrete, Space, box
 from proxima.core.types import Step
-from proxima.domains.trading.accounting import RUIN_GROWTH, RUIN_REWARD
+from proxima.domains.trading.accounting import RUIN_GROWTH, RUIN_REWARD, Costs, trade_costs
 from proxima.domains.trading.config import TradingEnvConfig
 from proxima.domains.trading.market import Market
 
@@ -61,7 +61,7 @@ class TradingEnv(eqx.Module):
     returns: Array  # (m,) from each fill price to the next
     marks: Array  # (m + 1,) from the last fill price to the close at which one decides
     positions: Array  # (p,) targets to choose from, or the limits of a continuous one
-    fee: Array
+    costs: Costs  # of buying and of selling
     borrow_rate: Array
     turnover_penalty: Array
     drawdown_penalty: Array
@@ -86,7 +86,7 @@ class TradingEnv(eqx.Module):
         target = self._target(action)
         weight = jnp.where(target == state.target, state.weight, target)
         traded = weight - state.weight
-        lost = _trade_loss(traded, target, self.fee)
+        lost = _trade_loss(traded, target, self.costs)
         gain, drifted = _hold(weight, self.returns[state.time], self.borrow_rate)
         growth = gain - lost - lost * gain  # (1 − lost)(1 + gain) − 1
         ruined = 1 + growth <= RUIN_GROWTH
@@ -139,10 +139,11 @@ def differential_sharpe(
     return reward, Moments(moments.bars + 1, mean, variance)
 
 
-def _trade_loss(traded: Array, target: Array, fee: Array) -> Array:
+def _trade_loss(traded: Array, target: Array, costs: Costs) -> Array:
     """1 − trade_factor."""
     bought = traded > 0
-    return fee * jnp.abs(traded) / jnp.where(bought, 1 - fee + fee * target, 1 - fee * target)
+    cost = jnp.where(bought, costs.buying, costs.selling)
+    return cost * jnp.abs(traded) / jnp.where(bought, 1 - cost + cost * target, 1 - cost * target)
 
 
 def _hold(weight: Array, market_return: Array, rate: Array) -> tuple[Array, Array]:
@@ -198,7 +199,7 @@ def trading_env(market: Market, config: TradingEnvConfig, training: bool) -> Tra
         returns=numbers(returns),
         marks=numbers(mark_returns(market, config.fill)),
         positions=numbers(allowed(config)),
-        fee=numbers(config.fee),
+        costs=Costs(*map(numbers, trade_costs(config.fee, config.slippage))),
         borrow_rate=numbers(config.borrow_rate),
         turnover_penalty=numbers(config.turnover_penalty),
         drawdown_penalty=numbers(config.drawdown_penalty),
@@ -246,8 +247,10 @@ def check(market: Market, config: TradingEnvConfig) -> None:
     if len(set(config.positions)) < len(config.positions):
         raise ProximaError(f"env.positions: {list(config.positions)} names a position twice")
     low, high = min(config.positions), max(config.positions)
-    if 1 - config.fee + config.fee * low <= 0 or 1 - config.fee * high <= 0:
+    costs = trade_costs(config.fee, config.slippage)
+    if 1 - costs.buying + costs.buying * low <= 0 or 1 - costs.selling * high <= 0:
+        slips = f" with env.slippage {config.slippage}" if config.slippage else ""
         raise ProximaError(
-            f"env.fee: at {config.fee} a trade to a position of {low} or {high} would cost more than "
-            "there is; use a smaller fee or smaller positions"
+            f"env.fee: at {config.fee}{slips} a trade to a position of {low} or {high} would cost more "
+            f"than there is; use a smaller fee{', less slippage' if slips else ''} or smaller positions"
         )

@@ -94,6 +94,11 @@ def compute(frame: pl.DataFrame, column: Column) -> pl.Series:
         raise ProximaError(f"feature {column.name}: cannot be computed: {reason}") from failure
 
 
+def needs_volume(column: Column) -> bool:
+    """Whether a feature is computed from the volume."""
+    return "volume" in column.expression.meta.root_names()
+
+
 def _resolve(index: int, config: FeatureConfig, leaky: bool) -> Column:
     where = f"data.features.{index}"
     feature = _find(where, config.kind)

@@ -79,7 +79,9 @@ class TradingGymEnv(gymnasium.Env[NDArray[np.float32], Any]):
         target = float(env.targets_of(np.asarray(action).reshape(1), config)[0])
         weight = self._weight if target == self._target else target
         traded = weight - self._weight
-        left = float(trade_factor(self._weight, weight, config.fee)) if traded else 1.0
+        left = 1.0
+        if traded:
+            left = float(trade_factor(self._weight, weight, config.fee, config.slippage))
         growth, drifted = hold(weight, float(self._returns[self._time]), config.borrow_rate)
         self._time += 1
         self._target = target

@@ -1,6 +1,7 @@
 """The end of a trading run: every trial's account on each whole split, beside baselines and oracles.
 
     references    once per run: metrics of the others on every split
+    trades        per trial and split: every one from entry to exit
     assess        per trial and split: metrics, score, and what is too good to be true
     judge         both, for all trials; rollouts are written
     draw          pictures of a trial
@@ -23,6 +24,7 @@ from proxima.core.types import PyTree
 from proxima.domains.domain import Trained, Verdict
 from proxima.domains.trading import baselines, metrics, plots
 from proxima.domains.trading.accounting import Account, Floats, account
+from proxima.domains.trading.best_rule import BestRule, best_rule
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
 from proxima.domains.trading.env import decisions, fill_prices, fill_returns, targets_of
 from proxima.domains.trading.market import SPLITS, Market, Prepared
@@ -36,6 +38,7 @@ from proxima.domains.trading.results import (
     TradingSummary,
     TradingTrial,
 )
+from proxima.domains.trading.trades import Trade, trades_frame, trades_of
 from proxima.run.files import plain, read_json
 from proxima.run.results import Aggregate, Outcome, aggregate_of
 from proxima.train.program import Recording
@@ -46,6 +49,13 @@ ROUNDING = 1e-9  # a log return that small is nothing
 # What no baseline reaches and an agent should not either, of more than metrics.TOO_GOOD_BARS bars.
 TOO_GOOD_HIT_RATE = 0.99
 TOO_GOOD_SCORE = 0.98
+
+
+class Year(NamedTuple):
+    """Bars in a year, for annual figures, and where the number comes from."""
+
+    bars: float
+    source: str
 
 
 class PriceRun(NamedTuple):
@@ -64,18 +74,22 @@ def judge(prices: PriceRun, trained: Trained, outcomes: list[Outcome]) -> Verdic
     def keep(split: str, name: str, done: Account) -> None:
         _write(root / "rollouts" / f"{name}_{split}.parquet", prices, split, done)
 
-    compared = references(prices.prepared, prices.env, prices.data, keep)
+    year = year_of(prices.prepared, prices.data)
+    compared = references(prices.prepared, prices.env, year, keep)
     trials, log_returns = [], []
     for state, directory in zip(trained.lanes, trained.trials, strict=True):
         splits = {}
         for split in prices.record:
             done = _recorded(prices, split, state.learner)
             _write(directory / "rollouts" / f"{split}.parquet", prices, split, done)
-            splits[split] = assess(done, prices.data, compared.splits[split])
+            trades = account_trades(prices.prepared.split(split), prices.env, done)
+            _write_trades(directory / "trades" / f"{split}.parquet", prices, split, trades)
+            sheet = metrics.tear_sheet(done, trades, year.bars)
+            splits[split] = assess(done, sheet, prices.data.leaky, compared.splits[split])
             if split == "test":
                 log_returns.append(done.log_return)
         trials.append(TradingTrial(splits=splits))
-    summary = _summary(prices, root, compared, trials, log_returns)
+    summary = _summary(year, root, compared, trials, log_returns)
     for alarm in summary.alarms:
         trained.say(f"Too good to be true? {alarm}. Look for a leak before you believe it.")
     sheets = vars(compared.splits["test"]).items()
@@ -111,8 +125,15 @@ def _write(path: Path, prices: PriceRun, split: str, done: Account) -> None:
     rollout_frame(prices.prepared.split(split), prices.env, done).write_parquet(path)
 
 
+def _write_trades(path: Path, prices: PriceRun, split: str, trades: list[Trade]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    market = prices.prepared.split(split)
+    rows = decisions(market, prices.env)
+    trades_frame(trades, market.time[rows.start : rows.stop + 1]).write_parquet(path)
+
+
 def _summary(
-    prices: PriceRun,
+    year: Year,
     root: Path,
     compared: References,
     trials: list[TradingTrial],
@@ -125,7 +146,7 @@ def _summary(
     ratio = metrics.deflated_sharpe(
         np.expm1(log_returns[chosen]),
         [sharpe for sharpe in sharpes if sharpe is not None],
-        prices.data.periods_per_year,
+        year.bars,
     )
     agents = {split: [trial.splits[split].agent for trial in trials] for split in SPLITS}
     scores = {split: [trial.splits[split].score for trial in trials] for split in SPLITS}
@@ -136,6 +157,8 @@ def _summary(
         chosen_trial=chosen,
         deflated_sharpe=plain(ratio),
         alarms=tuple(_alarms(trials)),
+        periods_per_year=year.bars,
+        periods_from=year.source,
     )
 
 
@@ -174,34 +197,47 @@ def _alarms(judged: list[TradingTrial]) -> list[str]:
 
 
 def reference_targets(
-    prepared: Prepared, split: str, env: TradingEnvConfig
+    prepared: Prepared, split: str, env: TradingEnvConfig, rule: BestRule | None
 ) -> dict[str, Floats | None]:
-    """Targets (T,) of buy_and_hold, momentum, foresight and model (or None) on a split."""
-    market = prepared.split(split)
+    """Targets (T,) of buy_and_hold, momentum, foresight and the best rule (or None) on a split."""
+    market, first_row = prepared.split(split), prepared.bounds[split][0]
     return {
         "buy_and_hold": baselines.buy_and_hold(market, env),
         "momentum": baselines.momentum(market, env),
         "foresight": foresight_targets(returns_of(market, env), env),
-        "model": baselines.model_optimal(prepared.pattern, prepared.params, market, env),
+        "model": None if rule is None else rule.targets(market, first_row),
     }
+
+
+def year_of(prepared: Prepared, data: DataConfig) -> Year:
+    """As the settings say, else as a synthetic pattern does, else as the times of the train split do."""
+    if data.periods_per_year is not None:
+        return Year(data.periods_per_year, "data.periods_per_year")
+    if "periods_per_year" in prepared.params:
+        return Year(float(prepared.params["periods_per_year"]), "the pattern's periods_per_year")
+    counted = metrics.bars_per_year(prepared.train.time)
+    return Year(counted, "the times of the train split; data.periods_per_year sets it")
 
 
 def references(
     prepared: Prepared,
     env: TradingEnvConfig,
-    data: DataConfig,
+    year: Year,
     keep: Callable[[str, str, Account], None] = lambda split, name, done: None,
 ) -> References:
     """Metrics of baselines and oracles on every split; `keep` is given split, name and each account."""
+    longest = max(len(returns_of(prepared.split(split), env)) for split in SPLITS)
+    rule = best_rule(prepared.pattern, prepared.params, env, longest)
     splits = {}
     for split in SPLITS:
         market = prepared.split(split)
         sheets: dict[str, Metrics | None] = {}
-        for name, targets in reference_targets(prepared, split, env).items():
+        for name, targets in reference_targets(prepared, split, env, rule).items():
             sheets[name] = None
             if targets is not None:
                 done = account_of(market, env, targets)
-                sheets[name] = plain(metrics.tear_sheet(done, data.periods_per_year))
+                trades = account_trades(market, env, done)
+                sheets[name] = plain(metrics.tear_sheet(done, trades, year.bars))
                 keep(split, name, done)
         splits[split] = SplitReferences(**sheets, random={"log_return": _chance(market, env)})
     return References(splits=splits)
@@ -212,23 +248,24 @@ def _chance(market: Market, env: TradingEnvConfig) -> Chance:
     returns = returns_of(market, env)
     runs = max(LEAST_RANDOM_RUNS, min(baselines.RANDOM_RUNS, RANDOM_BARS // len(returns)))
     ends = [
-        float(account(targets, returns, env.fee, env.borrow_rate).log_value[-1])
+        float(account(targets, returns, env.fee, env.borrow_rate, env.slippage).log_value[-1])
         for targets in baselines.random_targets(market, env, runs)
     ]
     low, high = np.percentile(ends, metrics.INTERVAL)
     return Chance(mean=float(np.mean(ends)), low=float(low), high=float(high), runs=runs)
 
 
-def assess(done: Account, data: DataConfig, compared: SplitReferences) -> SplitResult:
-    """A trial's account on a split against the references on the same."""
+def assess(
+    done: Account, sheet: dict[str, float], leaky: bool, compared: SplitReferences
+) -> SplitResult:
+    """A trial's account on a split and its metrics against the references on the same."""
     low, high = metrics.mean_interval(done.log_return)
     bars, total = len(done.log_return), float(done.log_value[-1])
-    agent = metrics.tear_sheet(done, data.periods_per_year)
-    agent |= {"log_return_low": low * bars, "log_return_high": high * bars}
+    agent = sheet | {"log_return_low": low * bars, "log_return_high": high * bars}
     scores = {
         "foresight": _score(total, compared, "foresight"),
         # The best without looking ahead is no measure for one who does.
-        "model": None if data.leaky else _score(total, compared, "model"),
+        "model": None if leaky else _score(total, compared, "model"),
     }
     alarms = (*metrics.too_good(done), *_suspicious(done, agent["hit_rate"], compared))
     return SplitResult(agent=plain(agent), score=scores, too_good=alarms)
@@ -290,13 +327,19 @@ def account_of(market: Market, env: TradingEnvConfig, targets: Floats) -> Accoun
     returns = returns_of(market, env)
     missing = len(returns) - len(targets)
     padded = np.pad(targets, (0, max(0, missing)))[: len(returns)]
-    done = account(padded, returns, env.fee, env.borrow_rate)
+    done = account(padded, returns, env.fee, env.borrow_rate, env.slippage)
     if missing < 0 or (missing > 0 and not done.ruined[: len(targets)].any()):
         raise ProximaError(
             f"{len(targets)} recorded decisions on a stretch of {len(returns)}: the actions are of "
             "other data, or of another window or fill"
         )
     return done
+
+
+def account_trades(market: Market, env: TradingEnvConfig, done: Account) -> list[Trade]:
+    """The trades of an account on a stretch."""
+    first = decisions(market, env).start
+    return trades_of(done, fill_prices(market, env.fill)[first:], env)
 
 
 def rollout_frame(market: Market, env: TradingEnvConfig, done: Account) -> pl.DataFrame:

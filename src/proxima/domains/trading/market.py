@@ -1,10 +1,12 @@
 """Prices and features as arrays: what the environment, the oracles and the metrics work on."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from proxima.domains.trading.config import FeatureConfig
 
 SPLITS = ("train", "validation", "test")
 
@@ -43,7 +45,9 @@ class Prepared(NamedTuple):
     # What each feature was scaled with, from the train split; (0, 1) where it was not.
     scalers: tuple[Scaler, ...] = ()
     # What tells the dataset from another: its source, size and span, and hashes of all that is in it.
-    fingerprint: Mapping[str, str | int] = {}
+    fingerprint: Mapping[str, Any] = {}
+    features: tuple[FeatureConfig, ...] = ()  # those asked for, or those that the file can feed
+    notes: tuple[str, ...] = ()  # sentences for the user
 
     def split(self, name: str) -> Market:
         """The stretch called train, validation or test."""

@@ -9,12 +9,14 @@ White 2009). Drawing single bars, as if they were independent, would make the in
 """
 
 import math
+from collections.abc import Sequence
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from proxima.domains.trading.accounting import Account, Floats, log_value
+from proxima.domains.trading.trades import Trade
 
 NORMAL = NormalDist()
 EULER_GAMMA = 0.5772156649015329
@@ -26,6 +28,9 @@ RESAMPLES_AT_ONCE = 50
 # Longer blocks than necessary change little, and millions of bars stay affordable.
 MOST_BLOCKS = 4_000
 INTERVAL = (2.5, 97.5)
+DAYS_OF_A_YEAR, DAYS_OF_A_WEEK = 365.25, 7.0
+USUAL_YEARS = (1, 4, 12, 52, 252, 365)
+NEAR_A_YEAR = 0.04  # 261 weekdays without holidays are 252
 
 
 def sharpe(returns: Floats, periods_per_year: float = 1.0) -> float:
@@ -70,13 +75,18 @@ def calmar(returns: Floats, periods_per_year: float) -> float:
 
 
 def omega(returns: Floats) -> float:
-    """Gains over losses."""
+    """What the bars that won made over what those that lost did."""
     return _ratio(float(np.maximum(returns, 0).sum()), float(np.maximum(-returns, 0).sum()))
 
 
-def profit_factor(returns: Floats) -> float:
-    """What the winning bars made over what the losing ones lost."""
-    return _ratio(float(returns[returns > 0].sum()), -float(returns[returns < 0].sum()))
+def profit_factor(trades: Sequence[Trade]) -> float:
+    """What the trades that won made over what those that lost did, after costs; open ones do not count."""
+    return omega(np.array([trade.net for trade in trades if trade.status != "open"]))
+
+
+def win_rate(trades: Sequence[Trade]) -> float:
+    """The share of trades that won, after costs; open ones do not count."""
+    return _mean(np.array([trade.net > 0 for trade in trades if trade.status != "open"]))
 
 
 def tail_ratio(returns: Floats) -> float:
@@ -121,8 +131,26 @@ def luckiest_sharpe(trial_sharpes: ArrayLike) -> float:
     return float(trials.std(ddof=1)) * most
 
 
-def tear_sheet(account: Account, periods_per_year: float) -> dict[str, float]:
-    """Every metric of one account (T,) by its name."""
+def bars_per_year(time: NDArray[np.datetime64]) -> float:
+    """Bars that such a stretch of times has in a year, a usual number where it is near one.
+
+    Usual are 1, 4, 12, 52, 252 and 365 a year, and as many a day as there are on 252 or 365 days. A
+    stretch may begin and end anywhere in a week, so a short one may be further from what it is near.
+    """
+    days = (time[-1] - time[0]) / np.timedelta64(1, "D")
+    counted = float((len(time) - 1) / days * DAYS_OF_A_YEAR)
+    _, bars = np.unique(time.astype("M8[D]"), return_counts=True)
+    a_day = float(np.median(bars))
+    usual = [*USUAL_YEARS, 252 * a_day, 365 * a_day]
+    nearest = min(usual, key=lambda number: abs(math.log(counted / number)))
+    near = NEAR_A_YEAR + DAYS_OF_A_WEEK / days
+    return float(nearest) if abs(math.log(counted / nearest)) < near else counted
+
+
+def tear_sheet(
+    account: Account, trades: Sequence[Trade], periods_per_year: float
+) -> dict[str, float]:
+    """Every metric of one account (T,) and its trades, by its name."""
     returns = np.expm1(account.log_return)
     total = float(account.log_value[-1])
     held = account.weight != 0
@@ -138,20 +166,22 @@ def tear_sheet(account: Account, periods_per_year: float) -> dict[str, float]:
         "omega": omega(returns),
         "tail_ratio": tail_ratio(returns),
         "var_5": value_at_risk(returns),
-        "profit_factor": profit_factor(returns),
+        "profit_factor": profit_factor(trades),
+        "win_rate": win_rate(trades),
         "psr": probabilistic_sharpe(returns),
         "turnover": _mean(np.abs(account.traded)),  # weight traded per bar
         "exposure_long": _mean(account.weight > 0),
         "exposure_short": _mean(account.weight < 0),
         "exposure_flat": _mean(~held),
-        "trades": int(np.count_nonzero(account.traded)),
+        "trades": len(trades),
+        "fills": int(np.count_nonzero(account.traded)),
         "hit_rate": _mean(account.log_return[held] > 0),  # of the bars with a position
         "holding_time": holding_time(account),
     }
 
 
 def holding_time(account: Account) -> float:
-    """Mean number of bars from a trade into a position to the next trade."""
+    """Mean number of bars from a fill into a position to the next fill."""
     held = account.weight != 0
     entered = np.concatenate([held[:1], (account.traded[1:] != 0) & held[1:]])
     return _ratio(float(np.count_nonzero(held)), float(np.count_nonzero(entered)))

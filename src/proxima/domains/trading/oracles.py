@@ -9,7 +9,7 @@ richest counts. The search goes forward in time over open holdings, each with it
         every holding goes through the bar; what has no value left is ruined and stays so
 
 An exit to b is worth min(((1 − f)C + S)/(1 − f + fb), (C + (1 − f)S)/(1 − fb)): of buying and selling, the
-one that applies is the one that leaves less.
+one that applies is the one that leaves less. With slippage each has an f of its own.
 
 Now and then holdings are dropped that another of the same target beats for as long as they live. Exits
 are lines C + Sx in a price x between the lowest and the highest ahead (give or take the fee), and a line
@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from proxima.core.errors import ProximaError
-from proxima.domains.trading.accounting import Floats, log_value, trade_factor
+from proxima.domains.trading.accounting import Costs, Floats, log_value, trade_costs
 from proxima.domains.trading.config import TradingEnvConfig
 from proxima.domains.trading.env import WEIGHT_STEPS
 
@@ -55,25 +55,26 @@ def foresight_targets(returns: ArrayLike, config: TradingEnvConfig) -> Floats:
         low, high = min(positions), max(positions)
         corners = {low, high, *(kink for kink in (0.0, 1.0) if low < kink < high)}
         positions = tuple(sorted(corners))
-    return search(returns, positions, config.fee, config.borrow_rate, rebalance).targets
+    costs = trade_costs(config.fee, config.slippage)
+    return search(returns, positions, costs, config.borrow_rate, rebalance).targets
 
 
 def search(
     returns: ArrayLike,
     positions: tuple[float, ...],
-    fee: float,
+    costs: Costs,
     borrow_rate: float,
     rebalance: bool = False,
 ) -> Foresight:
     """The best targets and their log value; with `rebalance` a drifted weight may be traded back."""
     returns, weights = np.asarray(returns, np.float64), np.asarray(positions, np.float64)
-    rules = _rules(weights, fee, borrow_rate, rebalance)
-    ranges = _prices_ahead(returns, weights, fee, borrow_rate)
+    rules = _rules(weights, costs, borrow_rate, rebalance)
+    ranges = _prices_ahead(returns, weights, costs, borrow_rate)
     origins = np.full((len(returns), 2, len(weights)), -1, np.int64)
     shares = np.stack([1 - weights, weights])
     kinds, every, scale = np.arange(len(weights)), BARS_BETWEEN_PRUNING, 0.0
     table, count = _with_room(np.empty((BARRED + len(weights), 0)), rules.column), 0
-    value = trade_factor(0.0, weights, fee)
+    value = np.minimum(*_traded(np.ones(1), np.zeros(1), rules))[:, 0]
     for bar, market_return in enumerate(returns.tolist()):
         if bar:
             exits = _exits(table[:, :count], rules)
@@ -108,13 +109,13 @@ def search(
 class _Rules(NamedTuple):
     """What does not change from bar to bar."""
 
-    kept: float  # of what is traded
+    kept: Costs  # of what is spent, and of what is sold
     bought: Floats  # (k, 1) what buying to each target divides by, inverted
     sold: Floats  # (k, 1)
     column: Floats  # (rows, k) the constant part of a holding of each target
 
 
-def _rules(weights: Floats, fee: float, borrow_rate: float, rebalance: bool) -> _Rules:
+def _rules(weights: Floats, costs: Costs, borrow_rate: float, rebalance: bool) -> _Rules:
     size = len(weights)
     column = np.zeros((BARRED + size, size))
     column[CASH_GROWTH] = np.where(weights > 1, 1 + borrow_rate, 1.0)
@@ -122,8 +123,10 @@ def _rules(weights: Floats, fee: float, borrow_rate: float, rebalance: bool) -> 
     column[TARGET] = np.arange(size)
     drifts = (weights != 0) & (weights != 1)
     column[BARRED:][np.diag(~(rebalance & drifts))] = -np.inf
-    bought, sold = 1 / (1 - fee + fee * weights), 1 / (1 - fee * weights)
-    return _Rules(1 - fee, bought[:, None], sold[:, None], column)
+    bought = 1 / (1 - costs.buying + costs.buying * weights)
+    sold = 1 / (1 - costs.selling * weights)
+    kept = Costs(1 - costs.buying, 1 - costs.selling)
+    return _Rules(kept, bought[:, None], sold[:, None], column)
 
 
 def _with_room(holdings: Floats, column: Floats) -> Floats:
@@ -133,15 +136,20 @@ def _with_room(holdings: Floats, column: Floats) -> Floats:
 
 def _exits(holdings: Floats, rules: _Rules) -> Floats:
     """What each holding is worth after a trade to each target, (k, n)."""
-    cash, stock = holdings[CASH], holdings[STOCK]
-    bought = (rules.kept * cash + stock) * rules.bought
-    sold = (cash + rules.kept * stock) * rules.sold
+    bought, sold = _traded(holdings[CASH], holdings[STOCK], rules)
     np.minimum(bought, sold, out=bought)
     bought += holdings[BARRED:]
     return bought
 
 
-def _prices_ahead(returns: Floats, weights: Floats, fee: float, borrow_rate: float) -> Floats:
+def _traded(cash: Floats, stock: Floats, rules: _Rules) -> tuple[Floats, Floats]:
+    """What cash and stock are worth after buying, and after selling, to each target, (k, n)."""
+    bought = (rules.kept.buying * cash + stock) * rules.bought
+    sold = (cash + rules.kept.selling * stock) * rules.sold
+    return bought, sold
+
+
+def _prices_ahead(returns: Floats, weights: Floats, costs: Costs, borrow_rate: float) -> Floats:
     """Lowest and highest x ahead of the bars at which is pruned, as shares of the price, (P, 2, k).
 
     What is borrowed grows: for a short it is as if the price did, for borrowed cash as if it fell.
@@ -156,7 +164,7 @@ def _prices_ahead(returns: Floats, weights: Floats, fee: float, borrow_rate: flo
         ends[:, 0, kind] = np.minimum.accumulate(backwards)[::-1][bars] - path[bars]
         ends[:, 1, kind] = np.maximum.accumulate(backwards)[::-1][bars] - path[bars]
     limits = np.exp(np.clip(ends, -LARGEST_EXPONENT, LARGEST_EXPONENT))
-    return limits * np.array([1 - fee, 1 / (1 - fee)])[:, None]
+    return limits * np.array([1 - costs.selling, 1 / (1 - costs.buying)])[:, None]
 
 
 def _pruned(holdings: Floats, weights: Floats, limits: Floats) -> Floats:

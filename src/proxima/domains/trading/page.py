@@ -1,6 +1,7 @@
 """What a report says about a trading run: the result beside baselines, then the tear sheet and tables."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -8,7 +9,16 @@ import numpy as np
 
 from proxima.domains.trading import plots
 from proxima.domains.trading.results import SplitReferences, TradingSummary
-from proxima.domains.trading.rollouts import REFERENCES, Rollouts, calendar, read_rollouts, times
+from proxima.domains.trading.rollouts import (
+    REFERENCES,
+    TRADES,
+    Rollouts,
+    calendar,
+    periods_per_year,
+    read_rollouts,
+    read_trades,
+    times,
+)
 from proxima.report import html, returns
 from proxima.report.chosen import median_index
 from proxima.report.numbers import Write, figure, has_interval, interval, share, with_interval
@@ -31,13 +41,15 @@ METRICS: dict[str, tuple[str, Write]] = {
     "max_drawdown": ("Maximum drawdown", share),
     "volatility": ("Volatility a year", share),
     "var_5": ("Value at risk, 5 %, a bar", share),
-    "omega": ("Omega ratio", figure),
-    "profit_factor": ("Profit factor", figure),
+    "omega": ("Omega ratio of bars", figure),
     "tail_ratio": ("Tail ratio", figure),
-    "psr": ("Probability of Sharpe > 0", share),
+    "psr": ("Probability of true Sharpe > 0", share),
     "hit_rate": ("Bars won while invested", share),
-    "trades": ("Trades", figure),
-    "holding_time": ("Bars held", figure),
+    "trades": ("Trades, entry to exit", figure),
+    "win_rate": ("Trades won", share),
+    "profit_factor": ("Profit factor of trades", figure),
+    "fills": ("Fills", figure),
+    "holding_time": ("Bars from fill to fill", figure),
     "turnover": ("Turnover a bar", figure),
     "exposure_long": ("Time long", share),
     "exposure_short": ("Time short", share),
@@ -47,6 +59,7 @@ METRICS: dict[str, tuple[str, Write]] = {
 COLUMNS = ("buy_and_hold", "momentum", "random", "model", "foresight")
 NAMES = {**REFERENCES, "random": "random trading"}
 LEAST_WINDOW = 20  # bars of a rolling ratio
+MOST_TRADES = 12  # of a table of the largest
 FULL_SHADE = 0.1  # return of a calendar's cell in full colour, unless larger ones are common
 
 
@@ -65,14 +78,16 @@ def page(run: RunData) -> Page:
         about=returns.about(run),
         result=_sentence(summary),
         alarms=[*_leaks(run), *returns.broken_trials(run)],
-        figures=_key_figures(summary.details),
+        figures=_key_figures(summary),
         sections=[
             returns.learning_section(run, "Evaluated on the validation split."),
             html.section(
                 "Test split",
                 *pictures,
+                *([] if median is None else _trades(run, median)),
                 html.tag("h3", "Metrics"),
                 _metric_table(summary, "test"),
+                html.tag("p.note", _annual(run)),
                 html.fold("Validation split", _metric_table(summary, "validation")),
                 html.fold("Train split", _metric_table(summary, "train")),
             ),
@@ -140,16 +155,71 @@ def _over_trials(earned: Aggregate) -> str:
     return f"interquartile mean and {interval_words(earned.n)} over {earned.n} trials"
 
 
-def _key_figures(details: TradingSummary) -> list[tuple[str, html.Content]]:
+def _annual(run: RunData) -> str:
+    """How many bars a year has for annual figures, and why."""
+    source = run.summary.details.periods_from
+    bars = f"{periods_per_year(run):,.6g}"
+    return f"Annual figures and ratios count {bars} bars in a year, from {source}."
+
+
+def _trades(run: RunData, trial: int) -> list[html.Content]:
+    """A table of the trades of one trial that made or lost most, and where all of them are."""
+    trades = read_trades(run, trial)
+    if trades is None or not trades.height:
+        return []
+    # By their return, not by their profit: an account that grows has its largest profits at its end.
+    largest = trades["return"].abs().arg_sort(descending=True).head(MOST_TRADES).sort()
+    head = ["Entry", "Side", "Return", "Profit after costs", "Exit", "Bars", "Entry price"]
+    head += ["Exit price", "Size", "Fee"]
+    rows: list[list[html.Content]] = [
+        [
+            _moment(trade["entry_time"]),
+            trade["side"],
+            share(trade["return"]),
+            figure(trade["net"]),
+            _moment(trade["exit_time"]) if trade["status"] == "closed" else trade["status"],
+            f"{trade['bars']:,}",
+            *(figure(trade[name]) for name in ("entry_price", "exit_price", "size", "fee")),
+        ]
+        for trade in trades[largest].iter_rows(named=True)
+    ]
+    path = f"{run.trial(trial).name}/{TRADES}"
+    every = html.tag("a", path, attributes={"href": path})
+    which = "All trades"
+    if len(rows) < trades.height:
+        which = f"The {len(rows)} of {trades.height:,} trades with the largest returns either way"
+    note = (
+        f"{which}; amounts in units of the value at the start. What reduces a position closes that part "
+        "of it, at its mean entry price. Every trade with all its costs: "
+    )
+    return [
+        html.tag("h3", f"Trades, trial {trial}"),
+        html.table(head, rows, "trades"),
+        html.tag("p.note", note, every),
+    ]
+
+
+def _moment(time: datetime) -> str:
+    """A day, with the time of day where there is one."""
+    return f"{time:%Y-%m-%d}" if (time.hour, time.minute) == (0, 0) else f"{time:%Y-%m-%d %H:%M}"
+
+
+def _key_figures(summary: Summary) -> list[tuple[str, html.Content]]:
     """The few numbers at the top, with their names."""
-    test = details.aggregate["test"]
-    chance = html.tag("small", f"trial {details.chosen_trial}: chance of skill")
+    details: TradingSummary = summary.details
+    test, chosen = details.aggregate["test"], details.chosen_trial
+    sharpe = summary.trials[chosen].details.splits["test"].agent["sharpe"]
+    words = f"that trial {chosen}'s true Sharpe ratio is above the luckiest trial's without skill"
+    deflated, said = share(details.deflated_sharpe), f"probability {words}"
+    if sharpe is None or sharpe <= 0:
+        # A probability next to 50 % beside a loss would read as if there were skill.
+        deflated, said = "none", f"trial {chosen}'s Sharpe ratio is not above 0"
     return [
         ("Log return", with_interval(test["log_return"])),
         *_scores(details, "test"),
         ("Sharpe ratio", with_interval(test["sharpe"])),
         ("Maximum drawdown", with_interval(test["max_drawdown"], share)),
-        ("Deflated Sharpe ratio", html.join([share(details.deflated_sharpe), " ", chance])),
+        ("Deflated Sharpe ratio", html.join([deflated, " ", html.tag("small", said)])),
     ]
 
 

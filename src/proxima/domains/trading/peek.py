@@ -11,15 +11,17 @@ from proxima.domains.trading.config import DataConfig
 from proxima.domains.trading.data import Source, prepare_source, read_source
 from proxima.domains.trading.domain import TradingScenario
 from proxima.domains.trading.market import SPLITS, Prepared
+from proxima.domains.trading.ohlcv import PACKED_ENDINGS
 from proxima.domains.trading.plots import price_plot
 from proxima.scenario import load
 
+FILE_ENDINGS = (".parquet", ".csv", *PACKED_ENDINGS)
 GAP = 1.5  # times the usual distance of two bars
 
 
 def peek_at(reference: str, plot: Path) -> dict[str, Any]:
     """A summary of a data file's or a scenario's data, whose prices are drawn."""
-    if reference.lower().endswith((".parquet", ".csv")):
+    if Path(reference).suffix.lower() in FILE_ENDINGS:
         config, name = DataConfig(path=reference), Path(reference).stem
     else:
         scenario = load(reference)
@@ -54,11 +56,13 @@ def peek(source: Source, config: DataConfig) -> dict[str, Any]:
         "log_return": _spread(np.diff(np.log(close))) if len(close) > 1 else None,
         "splits": [],
         "features": [],
+        "notes": list(source.notes),
         "problem": None,
     }
     try:
         prepared = prepare_source(source, config)
         summary |= {"splits": _splits(prepared), "features": _features(prepared)}
+        summary["notes"] = [note.removeprefix(f"{source.path}: ") for note in prepared.notes]
     except ProximaError as failure:
         summary["problem"] = str(failure)
     return summary

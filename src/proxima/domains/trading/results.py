@@ -62,3 +62,7 @@ class TradingSummary(Result):
     chosen_trial: int  # the one that one would choose without having seen the test split
     deflated_sharpe: Number
     alarms: tuple[str, ...]  # sentences about trials that are too good to be true
+    # Bars in a year that annual figures assume, and where the number comes from; null in runs that
+    # say it in their scenario alone.
+    periods_per_year: Number = None
+    periods_from: str = "data.periods_per_year"

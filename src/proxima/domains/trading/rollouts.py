@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 REFERENCES = {
     "buy_and_hold": "buy and hold",
     "momentum": "momentum",
-    "model": "model-optimal",
+    "model": "best rule",
     "foresight": "perfect foresight",
 }
 COLUMNS = ["time", "fill_price", "target", "weight", "log_return"]
+TRADES = "trades/test.parquet"  # in a trial's folder
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 FEWEST_CELLS = 3  # of a calendar: less says no more than the total does
 # Calendars: what a cell is, numpy's units of a cell and of a row, names of the columns.
@@ -61,8 +62,22 @@ def read_rollouts(run: RunData) -> Rollouts:
     return Rollouts(
         {k: pl.read_parquet(path, columns=COLUMNS) for k, path in trials.items() if path.is_file()},
         {k: pl.read_parquet(path, columns=COLUMNS) for k, path in others.items() if path.is_file()},
-        run.scenario["data"]["periods_per_year"],
+        periods_per_year(run),
     )
+
+
+def periods_per_year(run: RunData) -> float:
+    """Bars in a year that a run's annual figures assume."""
+    said = run.summary.details.periods_per_year
+    return run.scenario["data"]["periods_per_year"] if said is None else said
+
+
+def read_trades(run: RunData, trial: int) -> "pl.DataFrame | None":
+    """A trial's trades on the test split, where they were written."""
+    import polars as pl
+
+    path = run.trial(trial) / TRADES
+    return pl.read_parquet(path) if path.is_file() else None
 
 
 def times(frame: "pl.DataFrame") -> NDArray[np.datetime64]:

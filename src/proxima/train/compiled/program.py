@@ -65,6 +65,7 @@ def compiled_program(
 
     return Program(
         init=init,
+        shapes=lambda trials: jax.eval_shape(_init, agent, collector, np.zeros(trials, np.uint32)),
         lay_out=partial(lay_out, layout=layout),
         prepare=prepare,
         chunk=run,

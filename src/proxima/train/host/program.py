@@ -70,6 +70,9 @@ def host_program(
 
     return Program(
         init=lambda seeds: _init(agent, jnp.asarray(seeds, jnp.uint32), num_envs),
+        shapes=lambda trials: jax.eval_shape(
+            partial(_init, num_envs=num_envs), agent, jnp.zeros(trials, jnp.uint32)
+        ),
         lay_out=jax.device_put,
         prepare=prepare,
         chunk=training.run,
