@@ -1,11 +1,11 @@
 """Values and overrides: taken as their fields' types, and every mistake told in words."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from scenario_files import SCENARIO_KEYS, default_scenario, file_message, message, write
 
-from proxima.algorithms.ppo import PPOConfig
 from proxima.domains.control.config import EnvConfig
 from proxima.scenario import load, to_mapping
 
@@ -155,7 +155,7 @@ def test_overrides_lie_over_the_file_which_lies_over_the_defaults(tmp_path, over
     text = "algorithm: {learning_rate: 0.5, gamma: 0.5}\nenv: {params: {gravity: 9.0}}\n"
     assert load(write(tmp_path, text), overrides) == default_scenario(
         name="mine",
-        algorithm=PPOConfig(learning_rate=1e-3, gamma=0.5),
+        algorithm=replace(default_scenario().algorithm, learning_rate=1e-3, gamma=0.5),
         env=EnvConfig(params={"gravity": 9.0, "length": 0.7}),
     )
 
@@ -315,6 +315,20 @@ def test_fields_that_do_not_fit_together(tmp_path, text, told):
 def test_minibatch_of_one_is_fine_where_it_is_not_normalized(over_what):
     overrides = {"algorithm.minibatch_size": 1, "algorithm.normalize_advantages": over_what}
     assert load("cartpole", overrides).algorithm.minibatch_size == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("env: {num_envs: 6}", (768, 192)),
+        ("data: {pattern: sine_wave}\nenv: {backend: trading}", (8192, 2048)),
+        ("env: {num_envs: 4}\nalgorithm: {batch_size: 128}", (128, 64)),
+        ("env: {num_envs: 4}\nalgorithm: {minibatch_size: 16}", (64, 16)),
+    ],
+)
+def test_sizes_follow_from_the_environments_where_neither_is_given(tmp_path, text, sizes):
+    algorithm = load(write(tmp_path, text)).algorithm
+    assert (algorithm.batch_size, algorithm.minibatch_size) == sizes
 
 
 def test_misfit_is_blamed_on_the_override_that_made_it():

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from proxima.algorithms.ppo import PPOConfig
+from proxima.algorithms.ppo import PPOConfig, default_sizes
 from proxima.core.errors import ProximaError
+from proxima.domains.control.config import EnvConfig
 from proxima.domains.control.domain import ControlScenario
 from proxima.nets.actor_critic import MLPConfig
 from proxima.scenario import load
@@ -19,9 +20,9 @@ SCENARIO_KEYS = (
 
 def default_scenario(**settings: Any) -> ControlScenario:
     """What a file that says no more than these settings is."""
-    return ControlScenario(
-        **{"domain": "control", "network": MLPConfig(), "algorithm": PPOConfig()} | settings
-    )
+    sizes = default_sizes({}, EnvConfig().num_envs)
+    usual = {"domain": "control", "network": MLPConfig(), "algorithm": PPOConfig(**sizes)}
+    return ControlScenario(**usual | settings)
 
 
 def write(directory: Path, text: str | bytes, name: str = "mine.yaml") -> Path:

@@ -11,7 +11,7 @@ explains every detail. Numbers are leaves of the learner: changing one compiles 
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -52,6 +52,8 @@ METRICS = (
 )
 KL = METRICS.index("train/approx_kl")
 NEVER_REACHED = 1e4  # above any log-probability: a masked row's ratio is 0 and cannot overflow
+# Of each environment, and of an update's batch: where a scenario gives no sizes. openai/baselines ppo2's.
+DEFAULT_STEPS, DEFAULT_MINIBATCHES = 128, 4
 ADAM = optax.scale_by_adam(eps=1e-5)  # openai/baselines ppo2; Optax's own default is 1e-8
 
 
@@ -82,9 +84,9 @@ class PPOConfig:
     epochs_per_update: Annotated[int, Ge(1)] = 10
     """Passes over the collected batch per update."""
     batch_size: Annotated[int, Ge(1)] = 64
-    """Environment steps collected per update, over all environments."""
+    """Environment steps per update, over all environments; with neither size given, 128 of each."""
     minibatch_size: Annotated[int, Ge(1)] = 64
-    """Samples per gradient step; divides batch_size."""
+    """Samples per gradient step; divides batch_size. With neither size given, a quarter of the batch."""
     normalize_advantages: Literal["off", "batch", "minibatch"] = "minibatch"
     """Shift and scale the advantages to mean 0 and deviation 1, over what."""
     target_kl: Annotated[float, Gt(0)] | None = field(default=None, metadata={"none": 0.0})
@@ -354,6 +356,14 @@ def values(learner: Learner, rollout: Transition, obs: PyTree) -> tuple[Array, A
     return rollout.aux.value, next_value
 
 
+def default_sizes(given: Mapping[str, Any], num_envs: int) -> Mapping[str, int]:
+    """Sizes that suit the number of environments, where neither is given: one alone says what is meant."""
+    if "batch_size" in given or "minibatch_size" in given:
+        return {}
+    size = DEFAULT_STEPS * num_envs
+    return {"batch_size": size, "minibatch_size": size // DEFAULT_MINIBATCHES}
+
+
 def checks(scenario: Any) -> Iterator[Fault]:
     """Batches that cannot be divided as the settings say, and minibatches too small to normalise over."""
     config: PPOConfig = scenario.algorithm
@@ -394,4 +404,5 @@ ALGORITHM = Algorithm(
     over_budget=lambda config: (
         () if config.final_learning_rate in (None, config.learning_rate) else ("learning_rate",)
     ),
+    defaults=default_sizes,
 )

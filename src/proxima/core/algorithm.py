@@ -4,7 +4,7 @@ Each file in `algorithms/` ends with its `Algorithm`; `build.py` finds it by nam
 the same door: `algorithm: {name: "my_package:ALGORITHM"}`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from proxima.core.faults import Fault
@@ -51,6 +51,8 @@ class Algorithm(NamedTuple):
     panels: tuple[Panel, ...]
     # config → samples of a gradient step that several devices may share; 1: too few to share
     shared_samples: Callable[[Any], int] = lambda config: 1
+    # keys that a scenario gives, environments → settings that follow from these where it says nothing
+    defaults: Callable[[Mapping[str, Any], int], Mapping[str, Any]] = lambda given, num_envs: {}
     learning_begins: Callable[[Any], int] = lambda config: 0  # environment steps before it
     acting: Acting = "act"
     # config → its settings whose value changes over the budget

@@ -9,7 +9,7 @@ import difflib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -158,6 +158,7 @@ def _resolve(
     if not faults:
         scenario, faults = _validate(merged)
     if scenario is not None:
+        scenario = _with_defaults(scenario, merged)
         faults = list(_faults(scenario))
     if scenario is not None and not faults and not problems:
         return scenario
@@ -304,6 +305,15 @@ def _validate(merged: dict[str, Any]) -> tuple[Scenario | None, list[Fault]]:
         path, value = present(location, merged)
         present(path[:-1], merged)[1][path[-1]] = int(value)
     return _validate(merged)
+
+
+def _with_defaults(scenario: Scenario, merged: Mapping[str, Any]) -> Scenario:
+    """The scenario with what its algorithm chooses by the number of environments, where it does not say."""
+    if not isinstance(scenario, EnvironmentScenario):
+        return scenario
+    config, whole = scenario.algorithm, to_mapping(scenario)
+    chosen = algorithm(config.name).defaults(merged["algorithm"], whole["env"]["num_envs"])
+    return replace(scenario, algorithm=replace(config, **chosen))
 
 
 def _name_choices(merged: dict[str, Any]) -> Iterator[Fault]:

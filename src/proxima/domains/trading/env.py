@@ -199,7 +199,7 @@ def trading_env(market: Market, config: TradingEnvConfig, training: bool) -> Tra
         returns=numbers(returns),
         marks=numbers(mark_returns(market, config.fill)),
         positions=numbers(allowed(config)),
-        costs=Costs(*map(numbers, trade_costs(config.fee, config.slippage))),
+        costs=jax.tree.map(numbers, trade_costs(config.fee, config.slippage)),
         borrow_rate=numbers(config.borrow_rate),
         turnover_penalty=numbers(config.turnover_penalty),
         drawdown_penalty=numbers(config.drawdown_penalty),
