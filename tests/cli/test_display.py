@@ -258,6 +258,17 @@ def test_at_its_end_nothing_is_left_to_wait_for():
     assert done.startswith("name  100 %") and "left" not in done
 
 
+def test_a_run_is_as_far_as_the_trial_that_is_last():
+    ahead, behind = Book(steps=100), Book(steps=60)
+    stage, report = view(1).stage, view(1).report
+    for books, fraction in {
+        (ahead, behind): 0.6,
+        (ahead, behind._replace(stopped="converged")): 1.0,
+        (behind._replace(stopped="converged"),): 0.6,
+    }.items():
+        assert View("", stage, report._replace(progress=Done(1, books)), 1.0).fraction == fraction
+
+
 @pytest.mark.parametrize("trials", [1, 5])
 def test_lines_fit_a_terminal_of_80_columns(trials):
     """The bar shows how far it is also without colours."""

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from proxima.train.books import Book
 from proxima.train.loop import Report
 from proxima.train.stage import Stage
 
@@ -21,14 +22,16 @@ class View(NamedTuple):
 
     @property
     def fraction(self) -> float:
-        """How much of the budget is used, the larger of steps and episodes."""
-        schedule, books = self.stage.schedule, self.report.progress.books
-        used = [0.0]
-        if schedule.max_steps:
-            used.append(max(book.steps for book in books) / schedule.max_steps)
-        if schedule.max_episodes:
-            used.append(max(book.episodes for book in books) / schedule.max_episodes)
-        return min(1.0, max(used))
+        """How much of the budget is used, the larger of steps and episodes, by the lane that is last."""
+        books = self.report.progress.books
+        going = [book for book in books if book.stopped is None] or books
+        return min(1.0, min(map(self._used, going)))
+
+    def _used(self, book: Book) -> float:
+        steps, episodes = self.stage.schedule.max_steps, self.stage.schedule.max_episodes
+        return max(
+            book.steps / steps if steps else 0.0, book.episodes / episodes if episodes else 0.0
+        )
 
 
 class Display(NamedTuple):
