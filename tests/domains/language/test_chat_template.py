@@ -166,6 +166,12 @@ def test_a_signal_reaches_a_template_that_goes_on():
         signal.signal(signal.SIGALRM, before)
 
 
+def test_large_numbers_are_no_long_texts():
+    assert rendered("{{ 0.5 * 40000000 }} {{ 2 ** 100 }} {{ 7 * 10 ** 9 }}").startswith(
+        "20000000.0"
+    )
+
+
 def test_a_long_conversation_is_within_bounds():
     turns = [{"role": "user", "content": "word " * 100}] * 5000
     assert len(rendered(KEPT, turns)) == 5000 * (len("<user></>") + 500)

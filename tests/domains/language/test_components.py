@@ -36,6 +36,7 @@ from proxima.domains.language.model import (
     numbers,
     score_completions,
 )
+from proxima.domains.language.reward_model import text_scores
 from proxima.domains.language.samples import Experience, Rows
 
 CONFIG = LanguagePPOConfig(
@@ -178,6 +179,20 @@ def test_the_buffer_is_bounded_and_joins_other_widths():
         next(buffer.minibatches(jax.random.key(0), 2))
     buffer.clear()
     assert len(buffer) == 0
+
+
+def test_the_trainer_refuses_what_it_cannot_do(base, tokenizer, reward):
+    config = LanguagePPOConfig(batch_size=4, minibatch_size=2, new_tokens=4)
+    trainer = PPOTrainer(base, tokenizer, reward, config)
+    state = None  # nobody gets as far as asking it
+    with pytest.raises(ProximaError, match="prompts: there are none"):
+        trainer.sample([], state)
+    with pytest.raises(ProximaError, match=r"prompts\[0\]: has 61 tokens, and with 4 new ones"):
+        trainer.sample([[5] * 61], state)
+    with pytest.raises(ProximaError, match="num_epochs: 0"):
+        trainer.train(["a film"], num_epochs=0)
+    with pytest.raises(ProximaError, match=r"texts\[0\]: has 65 tokens, more than .* 64"):
+        text_scores(base, fresh_part(jax.random.key(0), base, None, head=True), [[5] * 65])
 
 
 def test_the_trainer_trains_evaluates_and_goes_on(base, tokenizer, reward):

@@ -123,6 +123,94 @@ def test_errors_say_what_is_missing(tokenizer, tmp_path):
         tokenizer.save(tmp_path / "file")
 
 
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("tokenizer_config.json", {"eos_token": 5}, "eos_token: expected a token, got 5"),
+        (
+            "tokenizer_config.json",
+            {"bos_token": {"id": 1}},
+            "bos_token: expected a token, got {'id'",
+        ),
+        ("tokenizer_config.json", {"eos_token": "<gone>"}, "eos_token: '<gone>' is no token of"),
+        ("tokenizer_config.json", {"pad_token": "\ud800"}, "pad_token: character 0 is no Unicode"),
+        (
+            "tokenizer_config.json",
+            {"chat_template": 5},
+            "chat_template: expected a text, or a list",
+        ),
+        (
+            "tokenizer_config.json",
+            {"chat_template": [{"name": "a"}]},
+            "chat_template: expected a text",
+        ),
+        ("special_tokens_map.json", {"unk_token": ["a"]}, "unk_token: expected a token, got"),
+        ("generation_config.json", {"eos_token_id": "2"}, "eos_token_id: expected an id, got '2'"),
+        (
+            "generation_config.json",
+            {"eos_token_id": [True]},
+            "eos_token_id: expected an id, got True",
+        ),
+        (
+            "generation_config.json",
+            {"eos_token_id": 10**30},
+            "eos_token_id: 1000.* is none of the 300 ids",
+        ),
+        ("config.json", {"eos_token_id": [-1], "vocab_size": 9}, "eos_token_id: -1 is none of"),
+    ],
+)
+def test_a_damaged_file_is_named_with_its_field(name, changes, words, tokenizer, tmp_path):
+    tokenizer.save(tmp_path)
+    rewritten(tmp_path, name, **changes)
+    with pytest.raises(ProximaError, match=words) as refused:
+        load_tokenizer(tmp_path)
+    assert str(tmp_path / name) in str(refused.value)
+
+
+def test_files_that_are_none(tokenizer, tmp_path):
+    tokenizer.save(tmp_path)
+    settings = tmp_path / "tokenizer_config.json"
+    for content, words in (
+        (b"\xff", "is not JSON"),
+        (b"[" * 100_000, "nested|not JSON"),
+        (b"", "not JSON"),
+    ):
+        settings.write_bytes(content)
+        with pytest.raises(ProximaError, match=rf"tokenizer_config\.json: .*({words})"):
+            load_tokenizer(tmp_path)
+    settings.unlink()
+    settings.mkdir()
+    with pytest.raises(ProximaError, match=r"tokenizer_config\.json: cannot be read"):
+        load_tokenizer(tmp_path)
+    settings.rmdir()
+    (tmp_path / "chat_template.jinja").write_bytes(b"\xff")
+    with pytest.raises(ProximaError, match=r"chat_template\.jinja: cannot be read"):
+        load_tokenizer(tmp_path)
+
+
+def test_an_id_around_texts_that_is_none_is_refused(tokenizer, tmp_path):
+    tokenizer.save(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    content["post_processor"]["special_tokens"]["<bos>"]["ids"] = [7000]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(ProximaError, match=r"tokenizer\.json: post_processor: 7000 is none"):
+        load_tokenizer(tmp_path)
+
+
+def test_ids_with_gaps_need_an_embedding_up_to_the_last(tokenizer, tmp_path):
+    tokenizer.save(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    vocabulary = content["model"]["vocab"]
+    last = max(vocabulary, key=vocabulary.get)
+    vocabulary[last] = 5000
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    assert load_tokenizer(tmp_path).size == 5001
+    vocabulary[last] = 2**31
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(ProximaError, match="has a token with the id 2147483648"):
+        load_tokenizer(tmp_path)
+
+
 def test_a_template_that_refuses_is_told_in_words(tokenizer, tmp_path):
     tokenizer.save(tmp_path)
     refusing = "{{ raise_exception('roles must alternate') }}"

@@ -168,12 +168,12 @@ class Environment(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """left operator right, where that is not too long."""
-        if operator == "*":
-            if isinstance(left, int) and isinstance(right, int):
-                _check(left.bit_length() + right.bit_length(), BITS)
-            else:
-                _check(_factor(left) * _factor(right))
-        if operator == "**" and isinstance(left, int) and isinstance(right, int):
+        whole = isinstance(left, int) and isinstance(right, int)
+        if operator == "*" and whole:
+            _check(left.bit_length() + right.bit_length(), BITS)
+        elif operator == "*" and not isinstance(left, float) and not isinstance(right, float):
+            _check(_factor(left) * _factor(right))
+        if operator == "**" and whole:
             _check(left.bit_length() * right, BITS)
         if operator == "%" and isinstance(left, str):
             _checked_arguments("format", (left,))

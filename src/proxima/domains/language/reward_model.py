@@ -47,8 +47,14 @@ def text_scores(
     base: Decoder, part: Part, texts: Sequence[Ids], layout: Layout = lambda rows: rows
 ) -> np.ndarray:
     """The head's number for each text as it is, (number,), float64."""
+    context = base.config.context
+    for row, ids in enumerate(texts):
+        if len(ids) > context:
+            raise ProximaError(
+                f"texts[{row}]: has {len(ids)} tokens, more than the model's context of {context}; shorten it"
+            )
     scored = np.zeros(len(texts))
-    for chosen, rows in in_batches(texts, SCORED_AT_ONCE, base.config.context):
+    for chosen, rows in in_batches(texts, SCORED_AT_ONCE, context):
         scored[chosen] = np.asarray(_compiled_scores(base, part, layout(rows)))[: len(chosen)]
     return scored
 

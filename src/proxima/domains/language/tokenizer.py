@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast, final
 
@@ -34,6 +35,7 @@ GENERATION, SPECIAL = "generation_config.json", "special_tokens_map.json"
 TEMPLATE, TEMPLATES = "chat_template.jinja", "additional_chat_templates"
 NAMED = ("name", "template")  # what a template of several is in the settings
 DEFAULT, WITH_TOOLS = "default", "tool_use"  # names of templates, as transformers has them
+MOST_IDS = 2**31 - 1  # that an array of ids can hold
 Ids = Sequence[int]
 
 
@@ -58,8 +60,7 @@ class Tokenizer:
         core.no_padding()
         core.no_truncation()
         self._core, self._source, self.bos_id = core, source, bos_id
-        # ids may have gaps: the last one decides how many rows an embedding needs
-        self.size = 1 + max(core.get_vocab(with_added_tokens=True).values(), default=-1)
+        self.size = _size(core, source)
         self.eos_ids = tuple(dict.fromkeys(eos_ids))  # the first is the one put after texts
         if pad_id is None or pad_id in self.eos_ids:
             pad_id = self._other_pad()
@@ -185,7 +186,7 @@ class Tokenizer:
     def _other_pad(self) -> int:
         """A special token if there is one besides EOS and BOS, else any."""
         added = self._core.get_added_tokens_decoder().items()
-        candidates = [*(index for index, token in added if token.special), *range(self.size)]
+        candidates = chain((index for index, token in added if token.special), range(self.size))
         ends = {*self.eos_ids, self.bos_id}
         for index in candidates:
             if index not in ends:
@@ -248,16 +249,22 @@ def load_tokenizer(folder: Path) -> Tokenizer:
                 f"{folder / SETTINGS}: {key}: {tokens[key]!r} is no token of {TOKENIZER}; copy both again"
             )
     config = _content(folder / "config.json")
+    rows = config.get("vocab_size")  # an embedding may have more rows than there are tokens
+    known = max(_size(core, path), rows if type(rows) is int else 0)
     eos_ids = [index for index in (marked("eos_token"),) if index is not None]
-    eos_ids += _end_ids(folder / GENERATION, _content(folder / GENERATION))
-    eos_ids += _end_ids(folder / "config.json", config)
+    eos_ids += _end_ids(folder / GENERATION, _content(folder / GENERATION), known)
+    eos_ids += _end_ids(folder / "config.json", config, known)
     if not eos_ids:
         raise ProximaError(
             f"{folder}: no file says which token ends a text; put eos_token into {SETTINGS}"
         )
     marks = (marked("pad_token"), marked("bos_token"), _templates_in(folder), tokens)
     made = Tokenizer(core, eos_ids, *marks, str(path))
-    _check_ids(made, config.get("vocab_size"))
+    for index in made.encode([""])[0]:  # what it puts around texts
+        if index >= known:
+            raise ProximaError(
+                f"{path}: post_processor: {index} is none of the {known:,} ids; copy it again"
+            )
     return made
 
 
@@ -291,16 +298,12 @@ def _padded(lists: Sequence[Ids], pad_id: int, width: int | None, left: bool) ->
     return Rows(cast(Array, ids), cast(Array, mask))
 
 
-def _check_ids(tokenizer: Tokenizer, rows: Any) -> None:
-    """Refuses ids that end or start a text and that neither the tokenizer nor the model's embedding has."""
-    known = max(tokenizer.size, rows if type(rows) is int else 0)
-    started = tokenizer.encode([""])[0]  # what the tokenizer puts around texts
-    for index in (*tokenizer.eos_ids, *started):
-        if not 0 <= index < known:
-            raise ProximaError(
-                f"{tokenizer._source}: the id {index} ends or starts texts, and there are only {known:,} "
-                f"ids; copy the model's {TOKENIZER}, {SETTINGS} and {GENERATION} again"
-            )
+def _size(core: tokenizers.Tokenizer, path: Path | str) -> int:
+    """How many rows an embedding needs: ids may have gaps, so the last one decides."""
+    size = 1 + max(core.get_vocab(with_added_tokens=True).values(), default=-1)
+    if size > MOST_IDS:
+        raise ProximaError(f"{path}: vocab: has a token with the id {size - 1}; copy it again")
+    return size
 
 
 def _content(path: Path) -> dict[str, Any]:
@@ -330,17 +333,22 @@ def _special_tokens(folder: Path) -> dict[str, str]:
             text = token.get("content") if isinstance(token, dict) else token
             if not isinstance(text, str):
                 raise ProximaError(f"{path}: {key}: expected a token, got {short(repr(token))}")
+            check_unicode(text, f"{path}: {key}")
             tokens[key] = text
     return tokens
 
 
-def _end_ids(path: Path, content: Mapping[str, Any]) -> list[int]:
-    """The ids that a file names as those that end texts."""
+def _end_ids(path: Path, content: Mapping[str, Any], known: int) -> list[int]:
+    """The ids that a file names as those that end texts, all of the `known` first ones."""
     given = content.get("eos_token_id")
     ids = given if isinstance(given, list) else [] if given is None else [given]
     for index in ids:
         if type(index) is not int:
             raise ProximaError(f"{path}: eos_token_id: expected an id, got {short(repr(index))}")
+        if not 0 <= index < known:
+            raise ProximaError(
+                f"{path}: eos_token_id: {index} is none of the {known:,} ids there are"
+            )
     return ids
 
 
@@ -363,6 +371,7 @@ def _templates_in(folder: Path) -> dict[str, ChatTemplate]:
                 f"{path}: chat_template: expected a text, or a list of {' and '.join(NAMED)}, got "
                 f"{short(repr(entry))}"
             )
+        check_unicode(name + text, f"{path}: chat_template")
         templates[name] = ChatTemplate(text, f"{path}: chat_template")
     return templates
 

@@ -13,11 +13,12 @@ from typing import NamedTuple, final
 
 import jax
 
+from proxima.core.errors import ProximaError
 from proxima.domains.language.advantages import AdvantageComp
 from proxima.domains.language.config import LanguagePPOConfig
 from proxima.domains.language.evaluate import Evaluator
 from proxima.domains.language.experience import ExperienceBuffer, Pair, TokenAttributor, ValueAdder
-from proxima.domains.language.generate import Generator
+from proxima.domains.language.generate import Generator, check_prompts
 from proxima.domains.language.learn import ModelTrainer, PPOState
 from proxima.domains.language.model import Part
 from proxima.domains.language.ppo import experience_from, ppo_stage, prompt_rows, repeats
@@ -77,6 +78,9 @@ class PPOTrainer:
 
         A state of earlier results is gone on from, to the same end, and given up.
         """
+        for name, number in (("num_epochs", num_epochs), ("evaluate_every", self.evaluate_every)):
+            if number < 1:
+                raise ProximaError(f"{name}: {number}, and at least 1 is needed")
         lists = self.tokenizer.ids(prompts)
         asked = self.config.batch_size // repeats(self.config)
         updates = -(-num_epochs * len(lists) // asked)
@@ -102,6 +106,7 @@ class PPOTrainer:
     def sample(self, prompts: Sequence[str] | Sequence[Ids], state: PPOState) -> Samples:
         """Completions of the prompts by the state's policy, as many of each as in training."""
         lists = self.tokenizer.ids(prompts)
+        check_prompts(lists, self.base, self.config.new_tokens)
         longest = max(len(ids) for ids in lists)
         rows = prompt_rows(lists, repeats(self.config), self.tokenizer.pad_id, longest)
         key = jax.random.fold_in(state.sample_key, state.updates)
