@@ -42,6 +42,8 @@ def test_differences_have_a_sign():
 def test_no_number_is_written_as_nothing_and_two_digits_are_right(write):
     for value in SIZES:
         text = write(value).replace("−", "-").replace(",", "").replace("%", "").strip()
+        if text.startswith("×"):  # a share from a hundredfold on
+            continue
         assert math.isclose(float(text), value, rel_tol=0.06 if abs(value) >= 1e-4 else 0.3), (
             value,
             text,

@@ -88,7 +88,7 @@ def unplotted(monkeypatch):
 
 def test_runs_on_the_same_episodes_are_paired_whatever_they_trained_with(tmp_path, unplotted):
     first, second = write_run(tmp_path / "a"), write_run(tmp_path / "b")
-    change_scenario(second, "backend: gymnax", "backend: gymnax, num_envs: 3")
+    change_scenario(second, "backend: gymnax", "backend: gymnax, num_envs: 16")
     rows, found = compared(first, second, tmp_path)
     assert len(rows) == 2 and found["difference"] == 0
     assert found["text"].endswith(": 0.0 [0.0, 0.0] per episode; better on 50 % of paired episodes")
@@ -185,6 +185,6 @@ def test_a_run_that_has_not_ended_says_how_to_go_on(status, words, tmp_path):
 
 
 def test_a_reference_that_is_too_long_is_told_in_words(tmp_path, capsys, monkeypatch):
-    for command in (["report"], ["evaluate"], ["compare", "x"], ["peek"], ["scenarios"]):
+    for command in (["report"], ["evaluate"], ["compare"], ["peek"], ["scenarios"]):
         said = run_main([*command, "a" * 5_000], capsys, monkeypatch)
         assert said.code == 1 and "is no path: a name of " in said.err and len(said.err) < 400

@@ -48,10 +48,11 @@ def share(value: float | None) -> str:
     if value >= 99:
         return f"×{figure(round(1 + value) if value < 1e6 else value)}"
     percent = 100 * value
-    if 0 < abs(percent) < 0.005:  # 0.00 would say that there is none
-        return f"{percent:.1g}{SPACE}%".replace("-", "−")
-    digits = 1 if abs(percent) >= 1 else 2
-    if abs(percent) >= 100 or percent == round(percent):
+    size = abs(percent)
+    if 0 < size < 0.01:  # 0.00 would say that there is none
+        return f"{percent:.2g}{SPACE}%".replace("-", "−")
+    digits = 1 if size >= 1 else 2 if size >= 0.1 else 3
+    if size >= 100 or percent == round(percent):
         digits = 0
     return f"{round(percent, digits) + 0.0:,.{digits}f}{SPACE}%".replace("-", "−")  # no −0.00
 

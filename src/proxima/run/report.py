@@ -99,7 +99,8 @@ def _read_finished(files: RunFiles) -> Summary:
     """A run's summary; of one that has none yet, an error that says how to go on with it."""
     if files.summary.exists() or read_info(files).status == "finished":
         return read_summary(files)
-    saved = [int(path.name.removeprefix("step_")) for path in files.root.glob(SAVED)]
+    names = [path.name.removeprefix("step_") for path in files.root.glob(SAVED)]
+    saved = [int(name) for name in names if name.isdecimal()]
     budget = (to_mapping(load_scenario(files)).get("training") or {}).get("max_steps")
     reached = f"at step {max(saved):,}" if saved else "before its first checkpoint"
     reached += f" of {budget:,}" if saved and budget else ""

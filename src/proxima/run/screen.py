@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from proxima.report.numbers import brief
 from proxima.run.display import Display, View, silent
 from proxima.scenario import Scenario
 from proxima.terminal import PLAIN, ProgressLine, in_notebook, open_screen
@@ -98,7 +99,7 @@ def _facts(view: View, scenario: Scenario, seen: Seen) -> Iterator[str]:
     for key, name in stage.figures.items():
         mean = _last_known(seen, (view.name, stage.trials, key), _mean(key, [*rows, *scores]))
         if mean is not None:
-            yield f"{name} {shown(mean)}"
+            yield f"{name} {brief(mean)}"
     memory = _mean("memory/rss_mb", rows)
     if memory:
         yield f"{memory:,.0f} MB"
@@ -143,12 +144,7 @@ def trial_states(view: View, seen: Seen) -> Text:
     for lane, book in enumerate(books):
         row, trial = view.report.rows[lane], view.stage.trials[lane]
         value = _last_known(seen, (view.name, trial, figure), row.get(figure) if row else None)
-        number = f" {shown(value)}" if value is not None and not book.stopped else ""
+        number = f" {brief(value)}" if value is not None and not book.stopped else ""
         style = {"converged": "green", "nan": "red"}.get(book.stopped or "", "")
         text.append(f"  trial {trial}: {STATES[book.stopped]}{number}", style)
     return text
-
-
-def shown(value: float) -> str:
-    """A figure with as many digits as its size asks for: 493.6, but 0.0312."""
-    return f"{value:.1f}" if abs(value) >= 10 or value == 0 else f"{value:.3g}"

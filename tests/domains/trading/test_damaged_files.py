@@ -56,8 +56,13 @@ def damaged_table(text: str, seed: int) -> str:
         else:
             rows = [[str(index), *cells] for index, cells in enumerate(rows)]
             rows[0][0] = chance.choice(("", "Unnamed: 0", "index", "close", "note"))
-    lines = [",".join(f'"{cell}"' if "," in cell else cell for cell in row) for row in rows]
+    lines = [",".join(map(quoted, row)) for row in rows]
     return chance.choice(("\n", "\n", "\r\n")).join(lines) + chance.choice(("", "\n"))
+
+
+def quoted(cell: str) -> str:
+    """As a CSV has it; a lone quote stays open."""
+    return f'"{cell.replace(chr(34), 2 * chr(34))}"' if "," in cell else cell
 
 
 def read_slowly(path) -> dict[str, list[float]]:
