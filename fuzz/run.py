@@ -39,6 +39,7 @@ def work(pipe: Connection) -> None:
     """A worker: plays the cases it is sent, one after the other, and says how each ended."""
     from targets import READ, TARGETS, play
 
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what libraries say when they fail
     made: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as place:
         os.chdir(place)

@@ -589,7 +589,7 @@ def read_checkpoints(folder: Path) -> None:
 
     from proxima.train import checkpoint
 
-    step = checkpoint.common_step([folder])
+    step = checkpoints.common_step([folder])
     check(step in (100, 200, None), f"step {step}")
     state, manifest = checkpoint.load(folder, checkpoints.small_state())
     check(manifest["step"] in (100, 200), "a step that nobody saved")
@@ -634,11 +634,14 @@ def make_policy(folder: Path) -> Path:
     from proxima.track.registry import export_program, write_policy
 
     weights = {"w": np.arange(8, dtype=np.float32).reshape(4, 2)}
-    export = export_program(
-        lambda w, obs: (obs @ w["w"]).argmax(-1), weights, np.zeros(4, np.float32)
-    )
-    space = {"kind": "Discrete", "n": 2}
-    about = {"algorithm": "ppo", "env": "CartPole-v1", "backend": "gymnax", "action_space": space}
+    observation = {"shape": [4], "dtype": "float32"}
+    action = {"shape": [], "dtype": "int64", "n": 2, "start": 0}
+
+    def greedy(weights: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
+        return {"action": (inputs["observation"] @ weights["w"]).argmax(-1)}
+
+    export = export_program(greedy, weights, {"observation": observation})
+    about = {"environment": "CartPole-v1", "observation": observation, "action": action}
     write_policy(export, weights, about, folder / "policy")
     return folder
 
