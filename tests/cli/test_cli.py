@@ -46,7 +46,9 @@ def runs(tmp_path_factory):
     """The output directory of two finished runs of two experiments, and where each is."""
     output = tmp_path_factory.mktemp("runs")
     first = proxima.run_multiple_experiments(tiny(output))
-    second = proxima.run_multiple_experiments(tiny(output, "name=faster", "seed=1"))
+    second = proxima.run_multiple_experiments(
+        tiny(output, "name=faster", "algorithm.learning_rate=0.01")
+    )
     return output, Path(first["paths"]["run"]), Path(second["paths"]["run"])
 
 

@@ -214,7 +214,7 @@ def test_comparison_rows_and_improvement():
     assert without_pair["failed"] == 1
     assert "no trial of one can be paired" in trials.difference_words(without_pair)
     words = trials.difference_words(trials.improvement(run, run))
-    assert "+0.0 [+0.0, +0.0] per episode (75 % interval over 3 pairs of trials)" in words
+    assert "ours − ours: 0.0 [0.0, 0.0] per episode (75 % interval over 3 pairs of trials)" in words
     assert "50 % interval over 2 pairs of episodes" in trials.difference_words(
         trials.improvement(run, lone)
     )
