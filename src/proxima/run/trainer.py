@@ -151,9 +151,10 @@ def _trainer(
     if network is not None:
         kind = network if isinstance(network, str) else path_to(network, type(network).__name__)
         mapping["network"] = {"kind": kind}
-    mapping = to_mapping(from_mapping(mapping, source))
+    known = to_mapping(from_mapping(mapping, source))
     for key, value in {"enabled": enable_mlflow, **settings}.items():
-        _section_of(key, mapping, source)[key] = value
+        owner = _section_of(key, known, source)
+        (mapping if owner is None else mapping.setdefault(owner, {}))[key] = value
     return Trainer(from_mapping(mapping, source), progress)
 
 
@@ -172,15 +173,15 @@ def _check_algorithm(scenario: Scenario, algorithm: str, source: str) -> None:
         )
 
 
-def _section_of(key: str, mapping: dict[str, Any], source: str) -> dict[str, Any]:
-    """The section that has the setting, or the scenario itself."""
+def _section_of(key: str, mapping: Mapping[str, Any], source: str) -> str | None:
+    """The name of the section that has the setting; None where it is the scenario's own."""
     if key in mapping and key not in SECTIONS:
-        return mapping
-    sections: list[dict[str, Any]] = [mapping[name] for name in SECTIONS if mapping.get(name)]
-    for section in sections:
+        return None
+    sections = {name: mapping[name] for name in SECTIONS if mapping.get(name)}
+    for name, section in sections.items():
         if key in section:
-            return section
-    known = sorted(set().union(*sections))
+            return name
+    known = sorted(set().union(*sections.values()))
     near = difflib.get_close_matches(key, known, 1)
     hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(known)}"
     raise ProximaError(f"{source}: {key}: unknown setting; {hint}")

@@ -1,10 +1,10 @@
 """The end of a trading run: every trial's account on each whole split, beside baselines and oracles.
 
-    references    once per run: metrics of the others on every split
-    trades        per trial and split: every one from entry to exit
-    assess        per trial and split: metrics, score, and what is too good to be true
-    judge         both, for all trials; rollouts are written
-    draw          pictures of a trial
+    references        once per run: metrics of the others on every split
+    account_trades    per account: every trade from entry to exit
+    assess            per trial and split: metrics, score, and what is too good to be true
+    judge             all of it, for all trials; rollouts and trades are written
+    draw              pictures of a trial
 
 The score of an agent is (its log return − chance's) / (the oracle's − chance's): 0 trades at random, 1 is
 as good as the oracle. Chance is the mean of many random runs, never the run of a mean. An oracle that
@@ -12,6 +12,7 @@ earned nothing is no yardstick: where the best is to stay out, all that divides 
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -88,7 +89,7 @@ def judge(prices: PriceRun, trained: Trained, outcomes: list[Outcome]) -> Verdic
             splits[split] = assess(done, sheet, prices.data.leaky, compared.splits[split])
             if split == "test":
                 log_returns.append(done.log_return)
-        trials.append(TradingTrial(splits=splits))
+        trials.append(TradingTrial(splits=splits, periods_per_year=year.bars))
     summary = _summary(year, root, compared, trials, log_returns)
     for alarm in summary.alarms:
         trained.say(f"Too good to be true? {alarm}. Look for a leak before you believe it.")
@@ -142,7 +143,9 @@ def _summary(
     """What all trials come to; `log_returns` are those of each trial on the test split."""
     validated = [trial.splits["validation"].agent["log_return"] for trial in trials]
     chosen = int(np.argmax([-np.inf if value is None else value for value in validated]))
-    sharpes = [trial.splits["test"].agent["sharpe"] for trial in trials] + _earlier_sharpes(root)
+    sharpes = [trial.splits["test"].agent["sharpe"] for trial in trials] + _earlier_sharpes(
+        root, year
+    )
     ratio = metrics.deflated_sharpe(
         np.expm1(log_returns[chosen]),
         [sharpe for sharpe in sharpes if sharpe is not None],
@@ -175,12 +178,17 @@ def _scores(trials: list[Metrics]) -> dict[str, Aggregate | None]:
     }
 
 
-def _earlier_sharpes(root: Path) -> list[float | None]:
+def _earlier_sharpes(root: Path, year: Year) -> list[float]:
     """Of the finished runs of this experiment: trying often enough makes any Sharpe ratio look good."""
     paths = sorted(root.parent.glob("*/trial_*/results.json"))
     results = [read_json(path) for path in paths if root not in path.parents]
-    splits = [((result.get("details") or {}).get("splits") or {}) for result in results]
-    return [parts["test"]["agent"]["sharpe"] for parts in splits if "test" in parts]
+    sharpes = []
+    for details in (result.get("details") or {} for result in results):
+        sharpe = details.get("splits", {}).get("test", {}).get("agent", {}).get("sharpe")
+        if sharpe is not None:
+            theirs = details.get("periods_per_year") or year.bars  # older runs do not say
+            sharpes.append(sharpe * math.sqrt(year.bars / theirs))
+    return sharpes
 
 
 def _alarms(judged: list[TradingTrial]) -> list[str]:

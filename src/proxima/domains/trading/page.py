@@ -163,7 +163,7 @@ def _annual(run: RunData) -> str:
 
 
 def _trades(run: RunData, trial: int) -> list[html.Content]:
-    """A table of the trades of one trial that made or lost most, and where all of them are."""
+    """A table of the trades of one trial with the largest returns, and where all of them are."""
     trades = read_trades(run, trial)
     if trades is None or not trades.height:
         return []

@@ -22,6 +22,7 @@ class TradingTrial(Result):
     """What a trial made of the prices."""
 
     splits: Mapping[str, SplitResult]
+    periods_per_year: Number = None  # bars in a year that annual figures assume
 
 
 @dataclass(frozen=True, kw_only=True)
