@@ -73,7 +73,10 @@ def compare(
     if json:
         print_json({"runs": rows, "improvements": improvements})
         return
-    table = Table("run")
+    table = Table()
+    table.add_column(
+        "run", overflow="fold"
+    )  # two runs of an experiment differ at the end of their ids
     for name in ("trials", "IQM", "95 % interval", "steps", "steps/s", "converged"):
         table.add_column(name, justify="right")
     for row in rows:
