@@ -73,7 +73,9 @@ def compare(
     if json:
         print_json({"runs": rows, "improvements": improvements})
         return
-    table = Table("run")
+    table = Table()
+    # Two runs of an experiment differ at the end of their ids.
+    table.add_column("run", overflow="fold")
     for name in ("trials", "IQM", "interval", "steps", "steps/s", "converged"):
         table.add_column(name, justify="right")
     for row in rows:

@@ -378,13 +378,13 @@ def test_the_index_that_pandas_writes(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text(f",{HEADER}\n0,{ROW}\n1,2024-01-02,1,2,1,1\n")
     frame, notes = frame_and_notes(path)
-    assert frame.height == 2 and notes == "left out: column 1, unnamed"
+    assert frame.height == 2 and notes == "left out: column 1 (without a name)"
     path.write_text(f"Unnamed: 0,{HEADER},Adj Close\n0,{ROW},1\n")
-    assert frame_and_notes(path)[1] == "left out: column 1, an index (Unnamed: 0), Adj Close"
+    assert frame_and_notes(path)[1] == "left out: column 1 (Unnamed: 0), Adj Close"
     path.write_text(",open,high,low,close\n2024-01-01,1,2,1,1\n2024-01-02,1,2,1,1\n")
     frame, notes = frame_and_notes(path)
     assert frame["time"][1] == START + timedelta(days=1)
-    assert notes == "column 1, unnamed is taken as the time"
+    assert notes == "column 1 (without a name) is taken as the time"
     path.write_text(",open,high,low,close\n0,1,2,1,1\n1,1,2,1,1\n")
     assert "no column time or timestamp" in refusal(path)
     path.write_text(",open,high,low,close\n2024-01-01,1,2,1,1\n7,1,2,1,1\n")
@@ -398,9 +398,9 @@ def test_the_index_that_pandas_writes_to_parquet(tmp_path):
     pl.DataFrame(columns | index).write_parquet(path)
     frame, notes = frame_and_notes(path)
     assert frame["time"].to_list() == bars()["time"]
-    assert notes == "column 6, an index (__index_level_0__) is taken as the time"
+    assert notes == "column 6 (__index_level_0__) is taken as the time"
     pl.DataFrame(bars() | {"__index_level_0__": range(6)}).write_parquet(path)
-    assert frame_and_notes(path)[1] == "left out: column 7, an index (__index_level_0__)"
+    assert frame_and_notes(path)[1] == "left out: column 7 (__index_level_0__)"
 
 
 @pytest.mark.parametrize("unit", ["ms", "us"])

@@ -92,7 +92,7 @@ def _feature_lines(features: list[dict[str, Any]]) -> list[str]:
     return _aligned(rows)
 
 
-def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """A table as lines, whole whatever the width of the terminal: numbers and dates are never cut."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [

@@ -216,7 +216,7 @@ def _find_columns(path: Path, header: list[str], holds_time: Callable[[int], boo
 def _called(header: Sequence[str], place: int) -> str:
     name = header[place].strip()
     if name.lower() in INDEX_NAMES:
-        return f"column {place + 1}, an index ({name})" if name else f"column {place + 1}, unnamed"
+        return f"column {place + 1} ({name or 'without a name'})"
     return name
 
 
