@@ -50,7 +50,7 @@ def share(value: float | None) -> str:
     percent = 100 * value
     size = abs(percent)
     if 0 < size < 0.01:  # 0.00 would say that there is none
-        return f"{percent:.2g}{SPACE}%".replace("-", "−")
+        return f"{figure(percent)}{SPACE}%"
     digits = 1 if size >= 1 else 2 if size >= 0.1 else 3
     if size >= 100 or percent == round(percent):
         digits = 0
