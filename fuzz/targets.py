@@ -641,7 +641,13 @@ def make_policy(folder: Path) -> Path:
         return {"action": (inputs["observation"] @ weights["w"]).argmax(-1)}
 
     export = export_program(greedy, weights, {"observation": observation})
-    about = {"environment": "CartPole-v1", "observation": observation, "action": action}
+    about = {
+        "algorithm": "ppo",
+        "env": "CartPole-v1",
+        "observation": observation,
+        "action": action,
+        "checkpoint": {"kind": "last", "step": 100},
+    }
     write_policy(export, weights, about, folder / "policy")
     return folder
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
@@ -19,6 +20,7 @@ from proxima.core.addresses import masked
 from proxima.core.errors import ProximaError
 
 LONGEST_TEXT = 100_000  # characters; the longest scenario that is shipped has 2,500
+DEEPEST = 64  # collections in each other; composing thousands would take minutes
 MOST_DIGITS = 100  # of a whole number; more than 64 bits is refused where the setting is known
 
 
@@ -27,13 +29,11 @@ def read_yaml(text: str, source: str) -> Any:
     if len(text) > LONGEST_TEXT:
         size = f"has {len(text):,} characters, and {LONGEST_TEXT:,} is the most"
         raise ProximaError(f"{source}: {size}; is it a scenario?")
-    yaml = YAML(typ="safe", pure=True)
-    yaml.version = (1, 2)
     try:
-        node = yaml.compose(text)
+        if _is_too_deep(text):
+            raise ProximaError(f"{source}: is nested too deeply for a scenario")
+        node = _parser().compose(text)
         return None if node is None else _construct(node, source, set())
-    except RecursionError as failure:
-        raise ProximaError(f"{source}: is nested too deeply for a scenario") from failure
     except ReaderError as failure:
         line = text.count("\n", 0, failure.position) + 1
         problem = f"the character {failure.character:#x} is not allowed in YAML"
@@ -42,6 +42,22 @@ def read_yaml(text: str, source: str) -> Any:
         remedy = "; indent with spaces, not tabs" if "'\\t'" in failure.problem else ""
         where = f"{source}: line {failure.problem_mark.line + 1}"
         raise ProximaError(f"{where}: not valid YAML: {failure.problem}{remedy}") from failure
+
+
+def _parser() -> YAML:
+    yaml = YAML(typ="safe", pure=True)
+    yaml.version = (1, 2)
+    return yaml
+
+
+def _is_too_deep(text: str) -> bool:
+    """Whether there are more collections in each other than a scenario has; read no further than that."""
+    depth = 0
+    for event in _parser().parse(text):
+        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+        if depth > DEEPEST:
+            return True
+    return False
 
 
 def _whole_number(text: str) -> int:
