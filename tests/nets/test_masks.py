@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from probes import MaskedProbe
 from problems import problem_of
+from tracking import ABOUT
 
 from proxima.algorithms.ppo import PPOConfig, ppo
 from proxima.core.errors import ProximaError
@@ -100,7 +101,7 @@ def test_an_exported_policy_takes_the_fields_and_obeys_the_mask(tmp_path):
     function, weights = policy_function(agent, lane.learner, interface)
     kinds = {"observation": interface.observation, "action": interface.action}
     exported = export_program(function, weights, {"observation": kinds["observation"]})
-    write_policy(exported, weights, kinds, tmp_path / "policy")
+    write_policy(exported, weights, ABOUT | kinds, tmp_path / "policy")
     act, _ = load_exported(tmp_path / "policy")
     rows = zeros(env.observation_space, (3,))
     rows["action_mask"] = np.eye(3, dtype=bool)

@@ -17,6 +17,8 @@ from proxima.track.writer import Writer
 THEIR_WARNINGS = pytest.mark.filterwarnings(r"ignore:::(mlflow|alembic|sqlalchemy)(\.|$)")
 PARAMS = {"algorithm": {"name": "ppo", "gamma": 0.99}, "seed": 7, "trials": 2}
 BOTH = ("finished", "finished")
+# What an exported policy says of itself besides what goes in and out.
+ABOUT = {"algorithm": "ppo", "env": "CartPole-v1", "checkpoint": {"kind": "last", "step": 64}}
 
 
 def track(warnings: list[str], resume_from: RunIds | None = None, **config) -> Tracker:

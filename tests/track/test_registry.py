@@ -13,7 +13,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tracking import BOTH, THEIR_WARNINGS, client_of, only, track, write
+from tracking import ABOUT, BOTH, THEIR_WARNINGS, client_of, only, track, write
 
 from proxima.core.errors import ProximaError
 from proxima.track.messages import Failed, Registration
@@ -59,7 +59,7 @@ def exported():
 @pytest.fixture
 def policy(tmp_path: Path, exported) -> Path:
     directory = tmp_path / "trial_0" / "policy"
-    write_policy(exported, WEIGHTS, {"environment": "CartPole-v1", **KINDS}, directory)
+    write_policy(exported, WEIGHTS, ABOUT | KINDS, directory)
     return directory
 
 
@@ -148,7 +148,7 @@ def test_an_exported_policy_gives_the_functions_actions_for_any_batch(policy):
         batch = OBSERVATIONS[:size]
         assert np.array_equal(act(batch), greedy(WEIGHTS, batch)) and act(batch).dtype == np.int64
     assert about == json.loads((policy / "policy.json").read_text())
-    assert about["environment"] == "CartPole-v1" and about["format"] == 1
+    assert about | ABOUT == about and about["format"] == 1
     assert list(about["weights"]) == sorted(WEIGHTS)
     assert about["weights"]["scale"] == {"shape": [], "dtype": "float32"}
     assert sorted(path.name for path in policy.parent.iterdir()) == ["policy"]
@@ -159,10 +159,12 @@ def test_an_exported_policy_gives_the_functions_actions_for_any_batch(policy):
 
 def test_policies_of_the_same_shapes_share_a_program(policy, exported):
     others = {name: -values for name, values in WEIGHTS.items()}
-    write_policy(exported, others, KINDS, policy)  # takes the place of the one before
+    write_policy(
+        exported, others, ABOUT | KINDS | {"trial": 7}, policy
+    )  # takes the place of the one before
     assert np.array_equal(load_exported(policy).act(OBSERVATIONS), greedy(others, OBSERVATIONS))
     assert not np.array_equal(greedy(others, OBSERVATIONS), greedy(WEIGHTS, OBSERVATIONS))
-    assert "environment" not in json.loads((policy / "policy.json").read_text())
+    assert json.loads((policy / "policy.json").read_text())["trial"] == 7
     assert sorted(path.name for path in policy.parent.iterdir()) == ["policy"]
 
 
@@ -221,6 +223,14 @@ DAMAGES = {
     "no checksum": (
         lambda policy: change(policy / "policy.json", program={}),
         "policy.json: is damaged: program.sha256 is missing or no str",
+    ),
+    "no algorithm": (
+        lambda policy: change(policy / "policy.json", algorithm=None),
+        "policy.json: is damaged: algorithm is missing or no str",
+    ),
+    "no step": (
+        lambda policy: change(policy / "policy.json", checkpoint={"kind": "last"}),
+        "policy.json: is damaged: checkpoint.step is missing or no int",
     ),
     "no shape": (
         lambda policy: change(policy / "policy.json", observation={"dtype": "float32"}),
@@ -315,7 +325,7 @@ def policy_of_fields(tmp_path: Path) -> Path:
 
     exported = export_program(only_valid, {}, {"observation": observation})
     action = {"shape": [], "dtype": "int64", "n": 2, "start": 0}
-    description = {"observation": observation, "action": action}
+    description = ABOUT | {"observation": observation, "action": action}
     write_policy(exported, {}, description, tmp_path / "fields")
     return tmp_path / "fields"
 

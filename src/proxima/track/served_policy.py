@@ -25,6 +25,7 @@ REMEDY = "put the file back, or export the policy again by running its scenario 
 # What must be in policy.json for the policy to be used, and as what.
 FIELDS: dict[str, type] = {
     **{"observation": dict, "action": dict, "weights": dict, "weights_sha256": str},
+    **{"algorithm": str, "env": str, "checkpoint.kind": str, "checkpoint.step": int},
     **{"program": dict, "program.sha256": str, "program.inputs": list, "program.outputs": list},
 }
 
