@@ -463,7 +463,7 @@ def play_template(valid: Path, folder: Path, chance: random.Random) -> None:
     text = TEMPLATE
     for _ in range(chance.choice((0, 1, 1, 2))):
         if chance.random() < 0.5:
-            where = chance.randrange(len(text))
+            where = chance.randrange(max(1, len(text)))
             text = text[:where] + chance.choice(PIECES) + text[where:]
         else:
             text = damaged_bytes(text.encode(), chance.getrandbits(32)).decode(errors="replace")

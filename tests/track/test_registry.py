@@ -240,6 +240,10 @@ DAMAGES = {
         lambda policy: change(policy / "policy.json", action={"shape": [], "dtype": "float33"}),
         "policy.json: is damaged: action.dtype is 'float33'",
     ),
+    "a record's type": (
+        lambda policy: change(policy / "policy.json", action={"shape": [], "dtype": {"x": []}}),
+        "policy.json: is damaged: action.dtype is {'x': []}",
+    ),
     "other observations": (
         lambda policy: change(
             policy / "policy.json", observation={"shape": [5], "dtype": "float32"}

@@ -110,7 +110,7 @@ def _check_kinds(path: Path, name: str, kind: Any) -> None:
     if not isinstance(shape, list) or not all(type(size) is int for size in shape):
         raise _damaged(path, f"{name}.shape is no list of whole numbers")
     try:
-        np.dtype(kind["dtype"])
+        np.dtype(str(kind["dtype"]))  # a dict would be the dtype of a record, and a list of several
     except (KeyError, TypeError) as error:
         raise _damaged(path, f"{name}.dtype is {kind.get('dtype')!r}, no type of array") from error
     for bound in ("n", "start"):  # of choices
