@@ -58,7 +58,7 @@ def damaged_folder(root):
         ({"evaluation.judge": "texts.good_words"}, "evaluation.judge texts.good_words: .*one list"),
         (FUNCTION | {"reward.function": "texts:nothing"}, "reward.function: texts has no function"),
         (FUNCTION | {"reward.function": "texts.judge"}, "reward.function texts.judge: .*two lists"),
-        ({"reward_model": None, "reward.path": "nowhere"}, "nowhere: no such folder"),
+        ({"reward_model": None, "reward.path": "nowhere"}, "'nowhere': no such folder"),
         (damaged_folder, r"reward.*config\.json"),
         (short_prompts, r"longer than data\.prompt_tokens \(9\)"),
         (no_pairs, "no two ratings differ"),
