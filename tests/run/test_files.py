@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from proxima import ProximaError, resume_experiment
+from proxima.run import files as files_module
 from proxima.run.files import RunFiles, create_run, find_run, write_json
 
 
@@ -83,6 +84,13 @@ def test_runs_that_start_together_do_not_trip_over_each_others_links(workdir):
     assert sorted(path.name for path in (workdir / "logs/same").iterdir()) == [
         *("latest", "runs", "summary.json", "trial_0", "trial_1")
     ]
+
+
+def test_a_run_never_gets_the_directory_of_another(workdir, monkeypatch):
+    numbers = iter(["0000", "0000", "0000", "0001"])
+    monkeypatch.setattr(files_module, "_new_id", lambda: f"20260101-000000-{next(numbers)}")
+    first, second = (create_run("logs", "same", 1) for _ in range(2))
+    assert (first.run_id[-4:], second.run_id[-4:]) == ("0000", "0001")
 
 
 def test_home_is_expanded(runs, workdir, monkeypatch):

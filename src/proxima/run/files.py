@@ -54,9 +54,14 @@ class RunFiles(NamedTuple):
 
 def create_run(output_directory: str, name: str, trials: int) -> RunFiles:
     """A new run's directory with one for each trial, and the links to it."""
-    run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-    files = RunFiles(Path(usable_path(output_directory)) / name / "runs" / run_id)
+    runs = Path(usable_path(output_directory)) / name / "runs"
+    files = RunFiles(runs / _new_id())
     try:
+        runs.mkdir(parents=True, exist_ok=True)
+        while not _is_new(
+            files.root
+        ):  # another run began in the same second and drew the same number
+            files = RunFiles(runs / _new_id())
         for index in range(trials):
             (files.trial(index) / "plots").mkdir(parents=True)
         files.plots.mkdir()
@@ -67,6 +72,19 @@ def create_run(output_directory: str, name: str, trials: int) -> RunFiles:
             "choose another place with --set output_directory=DIRECTORY"
         ) from error
     return files
+
+
+def _new_id() -> str:
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def _is_new(directory: Path) -> bool:
+    """Whether the directory was not there; it is now."""
+    try:
+        directory.mkdir()
+    except FileExistsError:
+        return False
+    return True
 
 
 def link_latest(files: RunFiles, trials: int) -> None:
