@@ -130,7 +130,7 @@ def test_errors_and_pages_of_older_runs_mask_passwords_too():
     stored = f"tracking:\n  uri: '{NOWHERE}?token={SECRET}'\n"
     run = RunData(
         summary={"scenario": "cartpole", "run_id": "a run", "trials": [{}]},
-        info={"started": "2026", "versions": {}, "mlflow_run_id": None},
+        info={"started": "2026", "versions": {}, "mlflow_run_id": None, "changes": []},
         scenario={"description": ""},
         scenario_text=stored,
         metrics=lambda trial, stage: [],
