@@ -50,7 +50,7 @@ def prepare(options) -> protocol.Run:
     agent = built.agent
     learners = jax.jit(jax.vmap(agent.init))(jax.random.split(jax.random.key(0), 1))
     explore = chooser(agent, agent.policy(learners), greedy=False)
-    collector = HostCollector(make_pools(scenario.env, print).train(envs), 1, steps)
+    collector = HostCollector(agent, make_pools(scenario.env, print).train(envs), 1, steps)
 
     @jax.jit
     def draw(key: jax.Array):

@@ -86,7 +86,7 @@ def q_at(learner, obs, units=0.0):
 
 
 def action_at(agent, learner, *obs):
-    return np.asarray(agent.exploit(learner, View(jnp.asarray(obs)[:, None])))[:, 0]
+    return np.asarray(agent.exploit(learner, View(jnp.asarray(obs)[:, None])).action)[:, 0]
 
 
 def test_probe_1_constant_reward():
@@ -500,9 +500,9 @@ def test_noise_is_reproducible_and_as_large_as_told():
     assert not first.warmup.any()
     view = View(jnp.zeros((2_000 * ENVS, 1)))
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), first)
-    action, aux = agent.explore(learner, view, flat)
+    action, aux, _ = agent.explore(learner, view, flat)
     assert aux is None
-    greedy = agent.exploit(learner, view)
+    greedy = agent.exploit(learner, view).action
     assert float(jnp.std(action - greedy)) == pytest.approx(0.3, abs=0.01)
     assert float(jnp.max(jnp.abs(action))) <= 1.0
 
@@ -522,7 +522,7 @@ def test_actions_stay_within_the_environments_own_range():
     random = np.asarray(action[:125]).reshape(-1, 2)
     share = (random - low) / (high - low)
     np.testing.assert_allclose(share.mean(0), 0.5, atol=0.06)
-    greedy = agent.exploit(learner, View(jnp.zeros((1, 3))))
+    greedy = agent.exploit(learner, View(jnp.zeros((1, 3)))).action
     np.testing.assert_allclose(greedy[0], [2.0, 0.5], atol=0.05)  # the middle of the range
 
 
@@ -530,7 +530,7 @@ def test_noise_for_an_evaluation_is_a_draw_of_single_actions():
     agent, learner, _ = one_rollout(config=replace(CONFIG, exploration="ou"))
     keys = jax.random.split(jax.random.key(0), 3)
     noise = jax.vmap(lambda key: agent.noise(None, key, ()))(keys)
-    action, _ = agent.explore(agent.policy(learner), View(jnp.zeros((3, 1))), noise)
+    action, *_ = agent.explore(agent.policy(learner), View(jnp.zeros((3, 1))), noise)
     assert action.shape == (3, 1) and len(np.unique(action)) == 3
 
 
@@ -573,7 +573,7 @@ def test_the_warm_up_leaves_the_path_at_rest():
     np.testing.assert_array_equal(rollout.aux, np.zeros((1, ENVS, 1)))
     noise = agent.noise(learner, jax.random.key(0), (20, ENVS))
     row = jax.tree.map(lambda leaf: leaf[-1], noise)  # after the warm-up's 64 steps
-    _, aux = agent.explore(learner, View(jnp.zeros((ENVS, 1))), row)
+    _, aux, _ = agent.explore(learner, View(jnp.zeros((ENVS, 1))), row)
     np.testing.assert_array_equal(aux, noise.amount[-1])
 
 
@@ -625,9 +625,11 @@ def test_statistics_belong_to_the_policy_and_the_buffer_stays_raw():
     assert set(np.unique(kept)) == {-1.0, 1.0}
     assert float(moments.mean[0]) == pytest.approx(float(np.mean(kept)), abs=1e-6)
     policy, view = agent.policy(state.learner), View(jnp.asarray([[1.0], [0.0]]))
-    np.testing.assert_array_equal(agent.exploit(policy, view), agent.exploit(state.learner, view))
+    np.testing.assert_array_equal(
+        agent.exploit(policy, view).action, agent.exploit(state.learner, view).action
+    )
     plain = policy._replace(obs_moments=None)
-    assert not np.array_equal(agent.exploit(plain, view), agent.exploit(policy, view))
+    assert not np.array_equal(agent.exploit(plain, view).action, agent.exploit(policy, view).action)
     assert same(agent.policy(policy), policy)
 
 

@@ -66,12 +66,12 @@ def test_probe_3_delayed_reward_is_discounted():
 @pytest.mark.parametrize("shared", [False, True])
 def test_probe_4_action_choice(shared):
     agent, state, _ = learn(ACTION, network=replace(NETWORK, shared_trunk=shared))
-    assert agent.exploit(state.learner, View(jnp.zeros((1, 1))))[0] == 1
+    assert agent.exploit(state.learner, View(jnp.zeros((1, 1)))).action[0] == 1
 
 
 def test_probe_5_action_by_observation():
     agent, state, _ = learn(BOTH)
-    actions = agent.exploit(state.learner, View(jnp.asarray([[1.0], [-1.0]])))
+    actions = agent.exploit(state.learner, View(jnp.asarray([[1.0], [-1.0]]))).action
     np.testing.assert_array_equal(actions, [1, 0])
 
 
@@ -84,7 +84,7 @@ def test_truncation_does_not_end_the_value():
 def test_continuous_actions(distribution):
     network = replace(NETWORK, distribution=distribution)
     agent, state, _ = learn(CONTINUOUS, replace(CONFIG, entropy_coef=0.0), network, updates=150)
-    action = agent.exploit(state.learner, View(jnp.zeros((1, 1))))
+    action = agent.exploit(state.learner, View(jnp.zeros((1, 1)))).action
     assert action.shape == (1, 1)
     assert float(action[0, 0]) == pytest.approx(0.5, abs=0.2)
 
@@ -94,12 +94,12 @@ def test_the_environment_gets_squashed_actions_and_the_learner_raw_ones():
     learner = start(agent, collector).learner
     wide = eqx.tree_at(lambda learner: learner.net.log_std, learner, jnp.full(1, 3.0))
     view = View(jnp.zeros((64, 1)))
-    action, aux = agent.explore(wide, view, agent.noise(wide, jax.random.key(0), (64,)))
+    action, aux, _ = agent.explore(wide, view, agent.noise(wide, jax.random.key(0), (64,)))
     assert jnp.abs(action).max() == 1.0 and jnp.abs(aux.raw_action).max() > 20.0
     policy = wide.net.policy(view.obs)
     np.testing.assert_array_equal(policy.to_action(aux.raw_action), action)
     np.testing.assert_array_equal(policy.log_prob(aux.raw_action), aux.log_prob)
-    np.testing.assert_array_equal(agent.exploit(wide, view), policy.to_action(policy.mode()))
+    np.testing.assert_array_equal(agent.exploit(wide, view).action, policy.to_action(policy.mode()))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_every_switch_still_learns(changes):
     learnt = 0
     for seed in range(3):
         agent, state, sums = learn(BOTH, replace(CONFIG, **changes), seed=seed)
-        actions = agent.exploit(state.learner, View(jnp.asarray([[1.0], [-1.0]])))
+        actions = agent.exploit(state.learner, View(jnp.asarray([[1.0], [-1.0]]))).action
         learnt += actions.tolist() == [1, 0]
         assert all(np.isfinite(value) for value in sums.values())
     assert learnt >= 2
@@ -322,6 +322,6 @@ def test_the_policy_carries_what_acting_needs_and_no_more():
     agent, learner, rollout = one_rollout(config=replace(CONFIG, normalize_observations=True))
     obs = View(rollout.obs[0])
     np.testing.assert_array_equal(
-        agent.exploit(agent.policy(learner), obs), agent.exploit(learner, obs)
+        agent.exploit(agent.policy(learner), obs).action, agent.exploit(learner, obs).action
     )
     assert agent.policy(learner).net.critic is None

@@ -51,8 +51,8 @@ CONFIG = SPOConfig(
 run = jax.jit(run_updates)
 init = jax.jit(lambda agent, key: agent.init(key))
 reset = jax.jit(lambda collector, keys: collector.init(keys))
-explore = jax.jit(lambda agent, *arguments: agent.explore(*arguments))
-exploit = jax.jit(lambda agent, *arguments: agent.exploit(*arguments))
+explore = jax.jit(lambda agent, *arguments: agent.explore(*arguments)[:2])
+exploit = jax.jit(lambda agent, *arguments: agent.exploit(*arguments).action)
 update = jax.jit(lambda agent, *arguments: agent.update(*arguments))
 
 
@@ -87,7 +87,7 @@ def values_at(learner, *obs):
 
 def prior_at(agent, learner, *obs):
     """The policy's own answer, without search."""
-    return np.asarray(agent.exploit(learner, View(jnp.asarray(obs)[:, None])))
+    return np.asarray(agent.exploit(learner, View(jnp.asarray(obs)[:, None])).action)
 
 
 def test_probe_1_constant_reward():
@@ -432,7 +432,7 @@ def test_memory_is_constant_over_ten_thousand_searches():
         def one(i, carry):
             env_state, obs = carry
             noise = agent.noise(None, jax.random.fold_in(key, i), (ENVS,))
-            action, _ = agent.explore(learner, View(obs, env_state), noise)
+            action, *_ = agent.explore(learner, View(obs, env_state), noise)
             env_state, result = jax.vmap(agent.search.env.step)(
                 env_state, action, jax.random.split(jax.random.fold_in(key, i), ENVS)
             )
@@ -490,7 +490,7 @@ def test_without_search_in_evaluation_only_the_policy_plays():
     assert agent.noise(learner, jax.random.key(0), (2, 4)).search is not None, "it trains by search"
     noise = agent.noise(None, jax.random.key(2), (64,))
     assert noise.search is None
-    drawn, aux = agent.explore(learner, view, noise)
+    drawn, aux, _ = agent.explore(learner, view, noise)
     assert aux is None and 0.2 < np.mean(drawn) < 0.8  # the first policy is near uniform
 
 

@@ -74,7 +74,7 @@ def test_a_factory_of_equinox_layers_learns():
     agent, learner = learn(ACTION, NetworkSpec(network_of(make_own), CUSTOM))
     policy = agent.policy(learner)
     assert policy.net.critic is None or not jax.tree.leaves(policy.net.critic)
-    assert set(np.asarray(agent.exploit(policy, View(jnp.zeros((3, 1)))))) == {1}
+    assert set(np.asarray(agent.exploit(policy, View(jnp.zeros((3, 1)))).action)) == {1}
     assert float(learner.net.value(jnp.zeros(1))) == pytest.approx(1.0, abs=0.1)
 
 

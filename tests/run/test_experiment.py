@@ -200,12 +200,12 @@ def test_the_exported_policy_acts_as_the_agent_does_statistics_included(one):
 
     scale = np.array([2.4, 3.0, 0.2, 3.0], np.float32)
     obs = np.random.default_rng(0).normal(size=(512, 4)).astype(np.float32) * scale
-    actions = np.asarray(built.agent.exploit(learner, View(obs)))
+    actions = np.asarray(built.agent.exploit(learner, View(obs)).action)
     assert np.array_equal(load_exported(trial / "policy").act(obs), actions)
     assert len(set(actions.tolist())) == 2
 
     blind = learner._replace(obs_moments=template.learner.obs_moments)
-    assert not np.array_equal(built.agent.exploit(blind, View(obs)), actions)
+    assert not np.array_equal(built.agent.exploit(blind, View(obs)).action, actions)
 
 
 def test_every_trial_exports_its_own_policy(six):

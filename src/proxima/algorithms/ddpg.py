@@ -39,7 +39,7 @@ from proxima.core.replay import Replay, add, empty, sample
 from proxima.core.returns import td_target
 from proxima.core.spaces import Box, Space, flat_size, zeros
 from proxima.core.trees import merge_leading, pack_rows, select
-from proxima.core.types import PerEnv, PyTree, Transition, View
+from proxima.core.types import Acted, PerEnv, PyTree, Transition, View
 from proxima.nets.actor_critic import MLPConfig
 from proxima.nets.deterministic import (
     DeterministicActor,
@@ -228,22 +228,24 @@ class DDPG(eqx.Module):
         uniform = jax.lax.erf(normal / 2**0.5)  # a normal number's share of the bell, from -1 to 1
         return Noise(select(warmup, uniform, amount), warmup)
 
-    def explore(
-        self, learner: Learner | Policy, view: View, noise: Noise
-    ) -> tuple[Array, Array | None]:
+    def memory(self, num_envs: int) -> None:
+        """Nothing is remembered."""
+
+    def explore(self, learner: Learner | Policy, view: View, noise: Noise) -> Acted:
         """The actor's actions with noise, random ones in the warm-up; and the points of the noise path."""
         policy = self.policy(learner)
         units = policy.net(normalize(policy.obs_moments, view.obs))
         noisy = jnp.clip(units + policy.exploration_noise * noise.amount, -1.0, 1.0)
         action = from_units(self.action_space, select(noise.warmup, noise.amount, noisy))
         if self.config.exploration != "ou":
-            return action, None
-        return action, select(noise.warmup, jnp.zeros_like(noise.amount), noise.amount)
+            return Acted(action)
+        return Acted(action, select(noise.warmup, jnp.zeros_like(noise.amount), noise.amount))
 
-    def exploit(self, learner: Learner | Policy, view: View) -> Array:
+    def exploit(self, learner: Learner | Policy, view: View) -> Acted:
         """The actor's actions."""
         policy = self.policy(learner)
-        return from_units(self.action_space, policy.net(normalize(policy.obs_moments, view.obs)))
+        units = policy.net(normalize(policy.obs_moments, view.obs))
+        return Acted(from_units(self.action_space, units))
 
     def policy(self, learner: Learner | Policy) -> Policy:
         """The learner's policy, which `explore` and `exploit` take in its place."""

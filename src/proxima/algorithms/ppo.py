@@ -6,7 +6,9 @@
                  loss = clipped surrogate + c₁ (V − target)² − c₂ entropy
                  one Adam step on the gradient, its norm clipped
 
-Left out on purpose: recurrent policies, and sharing statistics between trials. docs/algorithms/ppo.md
+With a net that has a memory, minibatches are of whole sequences, `sequence_length` steps of one environment:
+the loss unrolls the net along each, from the memory that acting had at its start, and begins anew after
+both endings. Left out on purpose: sharing statistics between trials. docs/algorithms/ppo.md
 explains every detail. Numbers are leaves of the learner: changing one compiles nothing.
 """
 
@@ -36,7 +38,7 @@ from proxima.core.returns import discounted_sums, gae
 from proxima.core.shuffle import permutations
 from proxima.core.spaces import Box, flat_size, zeros
 from proxima.core.trees import blank, merge_leading, pack_rows
-from proxima.core.types import PerEnv, PyTree, Transition, View
+from proxima.core.types import Acted, PerEnv, PyTree, Transition, View
 from proxima.nets.network import check_network
 
 # The metrics of a gradient step, in the order in which `_loss` and `_optimize` stack them.
@@ -95,6 +97,8 @@ class PPOConfig:
     """Shift and scale observations by running statistics that belong to the policy."""
     normalize_rewards: bool = False
     """Scale rewards by the running deviation of the discounted return."""
+    sequence_length: Annotated[int, Ge(1)] | None = None
+    """With network.memory: steps that a gradient goes back through; null takes the whole rollout."""
 
 
 class Hyper(NamedTuple):
@@ -138,10 +142,11 @@ class Aux(NamedTuple):
     raw_action: Array  # of which the environment got `to_action`
     log_prob: Array
     value: Array | None  # None if it is cheaper to compute for the whole rollout at once
+    memory: PyTree  # before the step; None without one
 
 
 class Batch(NamedTuple):
-    """What a gradient step needs of each sample."""
+    """What a gradient step needs of each sample; with a memory, of each step of a sequence."""
 
     obs: PyTree
     raw_action: Array
@@ -150,6 +155,8 @@ class Batch(NamedTuple):
     advantage: Array
     target: Array
     weight: Array  # 0 on masked rows; within a minibatch the weights add up to 1, if it has others
+    ended: Array | None  # after which steps the memory begins anew; None without one
+    memory: PyTree  # at the start of each sequence; None without one
 
 
 class PPO(eqx.Module):
@@ -175,6 +182,10 @@ class PPO(eqx.Module):
             running_return=PerEnv(jnp.zeros(self.problem.num_envs)) if scale else None,
         )
 
+    def memory(self, num_envs: int) -> PyTree:
+        """What the net remembers when an episode begins, None without a memory."""
+        return self.problem.network.memory(num_envs)
+
     def noise(self, learner: Learner | None, key: Array, shape: tuple[int, ...]) -> Array:
         """The randomness of `shape` actions, drawn in one call."""
         space = self.problem.action_space
@@ -182,20 +193,23 @@ class PPO(eqx.Module):
             return jax.random.normal(key, (*shape, flat_size(space)))
         return jax.random.gumbel(key, (*shape, *space.shape, space.n))
 
-    def explore(self, learner: Learner, view: View, noise: Array) -> tuple[Array, Aux]:
+    def explore(self, learner: Learner, view: View, noise: Array) -> Acted:
         """Sampled actions, and their log-probabilities and perhaps values."""
-        obs, value = normalize(learner.obs_moments, view.obs), None
+        seen, memory = see(learner, view.obs, view.memory)
+        value = None
         if self.value_when_acting:
-            distribution, value = learner.net(obs)
+            distribution, value = learner.net(seen)
         else:
-            distribution = learner.net.policy(obs)
+            distribution = learner.net.policy(seen)
         raw = distribution.sample(noise)
-        return distribution.to_action(raw), Aux(raw, distribution.log_prob(raw), value)
+        aux = Aux(raw, distribution.log_prob(raw), value, view.memory)
+        return Acted(distribution.to_action(raw), aux, memory)
 
-    def exploit(self, learner: Learner | Policy, view: View) -> Array:
+    def exploit(self, learner: Learner | Policy, view: View) -> Acted:
         """The most probable actions."""
-        distribution = learner.net.policy(normalize(learner.obs_moments, view.obs))
-        return distribution.to_action(distribution.mode())
+        seen, memory = see(learner, view.obs, view.memory)
+        distribution = learner.net.policy(seen)
+        return Acted(distribution.to_action(distribution.mode()), memory=memory)
 
     def policy(self, learner: Learner) -> Policy:
         """The learner's policy, which `exploit` takes in its place."""
@@ -239,7 +253,8 @@ class PPO(eqx.Module):
     ) -> tuple[Learner, dict[str, Array]]:
         """The learner after all minibatches; parameters and gradients are flat vectors."""
         config, axis, hyper = self.config, self.problem.axis, learner.hyper
-        rows, unpack = pack_rows(merge_leading(batch), 1)
+        samples = merge_leading(batch) if batch.memory is None else self._sequences(batch)
+        rows, unpack = pack_rows(samples, 1)
         flat, unravel = ravel_pytree(learner.net)
         progress = jnp.minimum(learner.updates / hyper.total_updates, 1.0)
         change = hyper.final_learning_rate - hyper.learning_rate
@@ -262,11 +277,16 @@ class PPO(eqx.Module):
             minibatches = config.batch_size // config.minibatch_size
             shuffled = rows[order].reshape(minibatches, -1, rows.shape[-1])
             batch: Batch = unpack(shuffled)
+            shape = batch.weight.shape  # minibatches, samples or sequences, steps of these
+            advantage, weight = (
+                leaf.reshape(minibatches, -1) for leaf in (batch.advantage, batch.weight)
+            )
             if config.normalize_advantages == "minibatch":
-                batch = batch._replace(advantage=standardize(batch.advantage, batch.weight, axis))
-            batch = batch._replace(weight=shares(batch.weight, axis))
+                advantage = standardize(advantage, weight, axis)
+            weight = shares(weight, axis)
+            batch = batch._replace(advantage=advantage.reshape(shape), weight=weight.reshape(shape))
             carry, means = jax.lax.scan(step, carry, pack_rows(batch, 2)[0])
-            any_rows = sum_over(axis, jnp.sum(batch.weight, axis=-1)) > 0.0
+            any_rows = sum_over(axis, jnp.sum(weight, axis=-1)) > 0.0
             return carry, (means, any_rows)
 
         carry = ((flat, learner.optimizer), jnp.asarray(False))
@@ -277,9 +297,24 @@ class PPO(eqx.Module):
         updates = learner.updates + 1
         return learner._replace(net=unravel(flat), optimizer=optimizer, updates=updates), metrics
 
+    def _sequences(self, batch: Batch) -> Batch:
+        """The batch (T, B, ...) as sequences (N, steps, ...), each with the memory at its start (N, ...)."""
+        length = self.config.sequence_length or math.gcd(
+            len(batch.weight), self.config.minibatch_size
+        )
+
+        def divided(leaf: Array) -> Array:
+            parts = leaf.reshape(-1, length, *leaf.shape[1:])  # (T / steps, steps, B, ...)
+            return jnp.swapaxes(parts, 1, 2).reshape(-1, length, *leaf.shape[2:])
+
+        sequences = jax.tree.map(divided, batch)
+        first = jax.tree.map(lambda leaf: leaf[:, 0], sequences.memory)
+        return sequences._replace(memory=first)
+
     def _loss(self, net: PolicyAndValue, hyper: Hyper, batch: Batch) -> tuple[Array, Array]:
         """The loss, and a vector of the loss and its parts in the order of METRICS."""
-        distribution, value = net(batch.obs)
+        seen, batch = along_sequences(net, batch)
+        distribution, value = net(seen)
         log_prob = distribution.log_prob(batch.raw_action)
         errors = losses.value_error(value, batch.target)
         if self.config.value_clip_epsilon is not None:
@@ -295,7 +330,8 @@ class PPO(eqx.Module):
             losses.approximate_kl(log_prob, old),
             (jnp.abs(ratio - 1.0) > clip).astype(jnp.float32),
         )
-        means = jnp.stack(per_element) @ batch.weight  # one product instead of five masked means
+        # One product instead of five masked means.
+        means = jnp.stack([part.ravel() for part in per_element]) @ batch.weight.ravel()
         loss = means[0] + hyper.value_coef * means[1] - hyper.entropy_coef * means[2]
         return loss, jnp.concatenate([loss[None], means])
 
@@ -319,7 +355,7 @@ def ppo(config: PPOConfig, problem: Problem) -> PPO:
 def make_batch(learner: Learner, rollout: Transition, reward: Array) -> Batch:
     """The rollout with values, advantages and value targets, (T, B, ...)."""
     obs = normalize(learner.obs_moments, rollout.obs)
-    value, next_value = values(learner, rollout, obs)
+    value, next_value = values(learner, rollout)
     endings, hyper = (rollout.terminated, rollout.truncated), learner.hyper
     advantage = gae(reward, value, next_value, *endings, hyper.gamma, hyper.gae_lambda)
     return Batch(
@@ -330,30 +366,55 @@ def make_batch(learner: Learner, rollout: Transition, reward: Array) -> Batch:
         advantage=advantage,
         target=advantage + value,
         weight=rollout.mask.astype(jnp.float32),
+        # A row that is no real step stands between two episodes.
+        ended=None if rollout.aux.memory is None else endings[0] | endings[1] | ~rollout.mask,
+        memory=rollout.aux.memory,
     )
 
 
-def values(learner: Learner, rollout: Transition, obs: PyTree) -> tuple[Array, Array]:
+def see(learner: Learner | Policy, obs: PyTree, memory: PyTree) -> tuple[PyTree, PyTree]:
+    """What the heads of the net get to see of observations, and the memory after them.
+
+    Without a memory that is the observation itself, normalised.
+    """
+    obs = normalize(learner.obs_moments, obs)
+    return (obs, None) if memory is None else learner.net.remember(memory, obs)
+
+
+def along_sequences(net: PolicyAndValue, batch: Batch) -> tuple[PyTree, Batch]:
+    """What the net sees at every step of the sequences, and the batch in the same order, time first."""
+    if batch.memory is None or batch.ended is None:
+        return batch.obs, batch
+    start = batch.memory
+    batch = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), batch._replace(memory=None))
+    return net.unroll(start, batch.obs, batch.ended), batch
+
+
+def values(learner: Learner, rollout: Transition) -> tuple[Array, Array]:
     """The value of every observation and of the next observation, (T, B) each.
 
     If acting computed no values, the net evaluates all observations here. Otherwise the next value is the
     next row's; the last row is evaluated separately, and the whole rollout if an episode was truncated
     within it, because the next row then begins another episode. After a termination it is never used.
     """
+    steps = (rollout.obs, rollout.next_obs, rollout.aux.memory)
     if rollout.aux.value is None:
-        next_obs = normalize(learner.obs_moments, rollout.next_obs)
-        return learner.net.value(obs), learner.net.value(next_obs)
+        seen, _ = see(learner, rollout.obs, rollout.aux.memory)
+        return learner.net.value(seen), values_after(learner, *steps)
 
-    def evaluate_all(_: Array, inputs: tuple[Learner, PyTree]) -> Array:
-        learner, next_obs = inputs
-        return learner.net.value(normalize(learner.obs_moments, next_obs))
-
-    last_obs = jax.tree.map(lambda leaf: leaf[-1], rollout.next_obs)
-    last_value = learner.net.value(normalize(learner.obs_moments, last_obs))
+    last_value = values_after(learner, *jax.tree.map(lambda leaf: leaf[-1], steps))
     shifted = jnp.concatenate([rollout.aux.value[1:], last_value[None]])
     any_truncated = jnp.any(rollout.truncated[:-1])
-    next_value = when(any_truncated, evaluate_all, shifted, (learner, rollout.next_obs))
+    next_value = when(
+        any_truncated, lambda _, inputs: values_after(*inputs), shifted, (learner, *steps)
+    )
     return rollout.aux.value, next_value
+
+
+def values_after(learner: Learner, obs: PyTree, next_obs: PyTree, memory: PyTree) -> Array:
+    """The values of the observations after steps, with the memory that these leave behind."""
+    _, memory = see(learner, obs, memory)
+    return learner.net.value(see(learner, next_obs, memory)[0])
 
 
 def default_sizes(given: Mapping[str, Any], num_envs: int) -> Mapping[str, int]:
@@ -378,6 +439,14 @@ def checks(scenario: Any) -> Iterator[Fault]:
                 (("algorithm", "batch_size"), (section, name)),
                 f"{size} is not a multiple of {section}.{name} ({part}); nearest that work: {nearest}",
             )
+    length, steps = config.sequence_length, size // envs
+    if length is not None and (steps % length or samples % length):
+        whole = math.gcd(steps, samples)
+        yield Fault(
+            (("algorithm", "sequence_length"), ("algorithm", "batch_size"), ("env", "num_envs")),
+            f"{length} divides not both the {steps} steps of each environment in a batch and "
+            f"algorithm.minibatch_size ({samples}); the longest that does: {whole}",
+        )
     if samples == 1 and config.normalize_advantages == "minibatch":
         yield Fault(
             (("algorithm", "minibatch_size"), ("algorithm", "normalize_advantages")),
@@ -401,6 +470,7 @@ ALGORITHM = Algorithm(
         Panel("train/grad_norm", "gradient norm"),
     ),
     shared_samples=lambda config: config.minibatch_size,
+    remembers=True,
     over_budget=lambda config: (
         () if config.final_learning_rate in (None, config.learning_rate) else ("learning_rate",)
     ),

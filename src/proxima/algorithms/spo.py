@@ -45,7 +45,7 @@ from proxima.core.replay import Replay, add, empty, pack_sequences, sample
 from proxima.core.returns import gae
 from proxima.core.spaces import Box, zeros
 from proxima.core.trees import blank, fingerprint
-from proxima.core.types import PyTree, Transition, View
+from proxima.core.types import Acted, PyTree, Transition, View
 from proxima.nets.network import check_network
 
 # The metrics of a gradient step, in the order in which `_loss` and `_gradient_step` stack them.
@@ -250,21 +250,22 @@ class SPO(eqx.Module):
         searching = learner is not None or self.search_in_evaluation
         return self.search.noise(key, shape, hyper.dirichlet_alpha, searching)
 
-    def explore(
-        self, learner: Learner | Policy, view: View, noise: Noise
-    ) -> tuple[PyTree, Aux | None]:
+    def memory(self, num_envs: int) -> None:
+        """Nothing is remembered."""
+
+    def explore(self, learner: Learner | Policy, view: View, noise: Noise) -> Acted:
         """A root action drawn by its weight, and the search's result; without search, one of the policy."""
         policy = self.policy(learner)
         if noise.search is None:
             prior = policy.net.policy(normalize(policy.obs_moments, view.obs))
-            return prior.to_action(self.search.draw(prior, noise.root[:, 0])), None
+            return Acted(prior.to_action(self.search.draw(prior, noise.root[:, 0])))
         result, action = self.search(policy, view, noise, noise.search)
         chosen = smc.pick(result.weight, noise.choice)
         metrics = jnp.stack([result.metrics[name] for name in SEARCH_METRICS], axis=-1)
         aux = Aux(result.root_action, result.weight, result.advantage, metrics)
-        return smc.take_one(action, chosen), aux
+        return Acted(smc.take_one(action, chosen), aux)
 
-    def exploit(self, learner: Learner | Policy, view: View) -> PyTree:
+    def exploit(self, learner: Learner | Policy, view: View) -> Acted:
         """The root action of most weight; without environment states to search in, the policy's mode.
 
         The noise of such a search is a function of the observation: the same every time, whichever other
@@ -274,12 +275,12 @@ class SPO(eqx.Module):
         policy = self.policy(learner)
         if view.env_state is None or not self.search_in_evaluation:
             prior = policy.net.policy(normalize(policy.obs_moments, view.obs))
-            return prior.to_action(prior.mode())
+            return Acted(prior.to_action(prior.mode()))
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0), fingerprint(view.obs))
         noise = jax.vmap(lambda key: self.noise(None, key, ()))(keys)
         assert noise.search is not None
         result, action = self.search(policy, view, noise._replace(log_gamma=None), noise.search)
-        return smc.take_one(action, smc.heaviest(action, result.weight))
+        return Acted(smc.take_one(action, smc.heaviest(action, result.weight)))
 
     def policy(self, learner: Learner | Policy) -> Policy:
         """The learner's policy, which `explore` and `exploit` take in its place."""

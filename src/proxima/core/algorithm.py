@@ -55,5 +55,6 @@ class Algorithm(NamedTuple):
     defaults: Callable[[Mapping[str, Any], int], Mapping[str, Any]] = lambda given, num_envs: {}
     learning_begins: Callable[[Any], int] = lambda config: 0  # environment steps before it
     acting: Acting = "act"
+    remembers: bool = False  # it can train nets with memory
     # config → its settings whose value changes over the budget
     over_budget: Callable[[Any], Sequence[str]] = lambda config: ()

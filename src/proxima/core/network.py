@@ -18,13 +18,25 @@ WIDEST = 1_000_000  # numbers side by side in a net; two such layers are more th
 
 
 class PolicyAndValue(Protocol):
-    """What a learner needs of a net, over any leading axes."""
+    """What a learner needs of a net, over any leading axes.
+
+    A net with memory computes both from what it has `seen` in place of the observation (`Remembering`).
+    """
 
     @property
     def critic(self) -> PyTree: ...  # what only the value needs; None in an exported policy
     def policy(self, obs: PyTree) -> Distribution: ...
     def value(self, obs: PyTree) -> Array: ...
     def __call__(self, obs: PyTree) -> tuple[Distribution, Array]: ...
+
+
+class Remembering(PolicyAndValue, Protocol):
+    """What a learner needs besides of a net with memory."""
+
+    # memory and observations (B, ...) → what is seen now, and the memory after it
+    def remember(self, memory: PyTree, obs: PyTree) -> tuple[PyTree, PyTree]: ...
+    # memory (B, ...), observations (T, B, ...), where an episode ends (T, B) → what is seen (T, B, ...)
+    def unroll(self, memory: PyTree, obs: PyTree, ended: Array) -> PyTree: ...
 
 
 class Network(NamedTuple):
@@ -35,6 +47,8 @@ class Network(NamedTuple):
     # config, spaces, name of the environment: ProximaError, in words, where the net does not fit them
     check_spaces: Callable[[Any, ObservationSpace, Space, str], None] = lambda *_: None
     shares_torso: Callable[[Any], bool] = lambda config: False  # by policy and value
+    # config, number of environments → what is remembered when an episode begins: zeros; None: no memory
+    memory: Callable[[Any, int], PyTree] = lambda config, num_envs: None
     raw_observations: bool = False  # it takes observations as they are, never normalised
     # of a scenario whose network section is this config: settings that contradict each other
     checks: Callable[[Any], Iterator[Fault]] = lambda scenario: iter(())
@@ -54,6 +68,15 @@ class NetworkSpec(NamedTuple):
     def shares_torso(self) -> bool:
         """Whether policy and value are computed from one torso, so that both cost little more than one."""
         return self.kind.shares_torso(self.config)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether it is a net with memory, a `Remembering` one."""
+        return self.memory(1) is not None
+
+    def memory(self, num_envs: int) -> PyTree:
+        """What so many environments remember when an episode begins, None without a memory."""
+        return self.kind.memory(self.config, num_envs)
 
     def make(
         self, key: Array, observation_space: ObservationSpace, action_space: Space

@@ -39,10 +39,19 @@ class Transition(NamedTuple):
 
 
 class View(NamedTuple):
-    """What an agent acts on: observations (B, ...) and, for search, environment states."""
+    """What an agent acts on: observations (B, ...), what it remembers and, for search, environment states."""
 
     obs: PyTree
     env_state: PyTree = None  # None on host environments
+    memory: PyTree = None  # of the episode so far, (B, ...); None: the agent remembers nothing
+
+
+class Acted(NamedTuple):
+    """What an agent does at a view: actions (B, ...), what it wants back, and what it will remember."""
+
+    action: PyTree
+    aux: PyTree = None  # for its update, for example log_prob
+    memory: PyTree = None  # shaped like the view's
 
 
 class Streams(NamedTuple):
@@ -82,13 +91,16 @@ class Agent(Protocol):
     """Pure functions over batches; `noise` draws a whole rollout's randomness in one call.
 
     In training it gets the learner, for noise that goes on from rollout to rollout; else None.
-    `explore` and `exploit` take a learner, or what `policy` makes of one.
+    `explore` and `exploit` take a learner, or what `policy` makes of one. `memory` is what an agent
+    remembers when an episode begins, for so many environments: zeros, or None where it has no memory.
+    Whoever steps the environments carries it on, and begins anew after both endings.
     """
 
     def init(self, key: Array) -> PyTree: ...
+    def memory(self, num_envs: int) -> PyTree: ...
     def noise(self, learner: PyTree | None, key: Array, shape: tuple[int, ...]) -> PyTree: ...
-    def explore(self, learner: PyTree, view: View, noise: PyTree) -> tuple[PyTree, PyTree]: ...
-    def exploit(self, learner: PyTree, view: View) -> PyTree: ...
+    def explore(self, learner: PyTree, view: View, noise: PyTree) -> Acted: ...
+    def exploit(self, learner: PyTree, view: View) -> Acted: ...
     def policy(self, learner: PyTree) -> PyTree: ...
     def update(
         self, learner: PyTree, rollout: Transition, key: Array

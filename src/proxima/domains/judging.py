@@ -145,7 +145,7 @@ def export(scenario: Any, built: Built, trained: Trained) -> None:
             continue
         function, weights = policy_function(built.agent, state.learner, built.interface)
         if made is None:
-            made = export_program(function, weights, {"observation": built.interface.observation})
+            made = export_program(function, weights, policy_inputs(built))
         chosen = checkpoint.judged(trained.folders[lane], scenario.evaluation.checkpoint)
         taken = {"trial": lane, "checkpoint": {"kind": chosen.kind, "step": chosen.step}}
         write_policy(made, weights, description | taken, directory / "policy")
@@ -155,17 +155,43 @@ def policy_function(
     agent: Agent, learner: PyTree, interface: Interface
 ) -> tuple[Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]], dict[str, Any]]:
     """The greedy policy as f(weights, inputs) → outputs, all by name, in the environment's own terms."""
-    leaves, structure = jax.tree_util.tree_flatten_with_path(agent.policy(learner))
-    names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in leaves]
+    weights = by_name(agent.policy(learner))
+    structure = jax.tree.structure(agent.policy(learner))
+    start = agent.memory(1)
 
     def act(weights: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
         policy = jax.tree.unflatten(structure, [weights[name] for name in names])
         observations = interface.encode(inputs["observation"], jax.numpy)
+        remembered = inputs.get("memory", {})
+        memory = jax.tree.unflatten(
+            jax.tree.structure(start), [remembered[name] for name in by_name(start)]
+        )
         with jax.enable_x64(False):  # as it was trained; only an environment's own may be wider
-            actions = agent.exploit(policy, View(observations))
-        return {"action": interface.decode(actions, jax.numpy)}
+            acted = agent.exploit(policy, View(observations, memory=memory))
+        outputs = {"action": interface.decode(acted.action, jax.numpy)}
+        return outputs if start is None else outputs | {"memory": by_name(acted.memory)}
 
-    return act, {name: leaf for name, (_, leaf) in zip(names, leaves, strict=True)}
+    names = list(weights)
+    return act, weights
+
+
+def by_name(tree: PyTree) -> dict[str, Any]:
+    """The leaves of a tree by their paths in it."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
+
+
+def policy_inputs(built: Built) -> dict[str, Any]:
+    """What goes into an exported policy, described as policy.json describes it."""
+    inputs: dict[str, Any] = {"observation": built.interface.observation}
+    memory = by_name(built.agent.memory(1))
+    if not memory:
+        return inputs
+    fields = {
+        name: {"shape": list(leaf.shape[1:]), "dtype": str(leaf.dtype)}
+        for name, leaf in memory.items()
+    }
+    return inputs | {"memory": {"fields": fields}}
 
 
 def describe_policy(scenario: Any, built: Built) -> dict[str, Any]:
@@ -176,7 +202,7 @@ def describe_policy(scenario: Any, built: Built) -> dict[str, Any]:
         "algorithm": scenario.algorithm.name,
         "env": scenario.env.name,
         "policy": NET_ALONE if searches else NET,
-        "observation": built.interface.observation,
+        **policy_inputs(built),
         "action": built.interface.action,
         "network": {"kind": scenario.network.kind},
         # An algorithm of the user's own may have no such setting.

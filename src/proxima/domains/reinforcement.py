@@ -11,8 +11,9 @@ from typing import Any
 
 import jax
 
-from proxima.build import algorithm, domain_of
+from proxima.build import ALGORITHMS, algorithm, domain_of
 from proxima.core.algorithm import Problem
+from proxima.core.errors import ProximaError
 from proxima.core.network import NetworkSpec
 from proxima.core.seeds import trial_seeds
 from proxima.core.spaces import ObservationSpace, Space, flat_size
@@ -23,6 +24,7 @@ from proxima.domains.interface import Interface, interface_of
 from proxima.domains.judging import Built, Draw, Film, Rules
 from proxima.run.results import Outcome, TrialResult
 from proxima.scenario.tree import EnvironmentScenario, network
+from proxima.scenario.words import either
 from proxima.train.compiled.collect import Collector
 from proxima.train.compiled.program import compiled_program
 from proxima.train.devices import DATA, Layout, plan_layout
@@ -60,9 +62,9 @@ def compiled(
 
     `sample_cost` says how many samples of a small perceptron one of these nets costs.
     """
-    layout = _layout(scenario, sample_cost)
-    axis = DATA if layout.data_devices > 1 else None
     problem = _problem(scenario, env.observation_space, env.action_space)
+    layout = _layout(scenario, sample_cost, divisible=not problem.network.remembers)
+    axis = DATA if layout.data_devices > 1 else None
     problem = problem._replace(axis=axis, env=env, foresees=foresees)
     chosen = algorithm(scenario.algorithm.name)
     agent = chosen.make(scenario.algorithm, problem)
@@ -124,20 +126,28 @@ def _check_memory(scenario: Any, built: Built) -> None:
 def _problem(scenario: Any, observation_space: ObservationSpace, action_space: Space) -> Problem:
     config, steps = scenario.network, scenario.training.max_steps
     steps_per_update = rollout_steps(scenario) * scenario.env.num_envs
+    spec = NetworkSpec(network(domain_of(scenario), config.kind), config)
+    if spec.remembers and not algorithm(scenario.algorithm.name).remembers:
+        able = [name for name in ALGORITHMS if algorithm(name).remembers]
+        raise ProximaError(
+            f"network.memory: {scenario.algorithm.name} cannot train a net with memory; set it to none, or "
+            f"algorithm.name to {either(able)}"
+        )
     return Problem(
         env_name=scenario.env.name,
         backend=scenario.env.backend,
         observation_space=observation_space,
         action_space=action_space,
         num_envs=scenario.env.num_envs,
-        network=NetworkSpec(network(domain_of(scenario), config.kind), config),
+        network=spec,
         total_updates=None if steps is None else -(-steps // steps_per_update),
     )
 
 
-def _layout(scenario: Any, sample_cost: int) -> Layout:
+def _layout(scenario: Any, sample_cost: int, divisible: bool) -> Layout:
+    """The layout for samples of this cost; those of one trial may not be divisible, as sequences are not."""
     config, devices = scenario.algorithm, len(jax.devices())
-    share = algorithm(config.name).shared_samples(config)
+    share = algorithm(config.name).shared_samples(config) if divisible else 1
     if share % devices == 0:
         share *= sample_cost  # so dear a sample is worth a device's waiting sooner
     return plan_layout(scenario.trials, scenario.env.num_envs, share, devices)

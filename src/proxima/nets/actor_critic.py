@@ -31,6 +31,7 @@ from proxima.core.spaces import (
 )
 from proxima.core.types import PyTree
 from proxima.nets.mlp import ACTIVATIONS, MLP, Linear, linear, mlp
+from proxima.nets.recurrent import Recurrent, cell, first_memory, seen_space
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,10 @@ class MLPConfig:
     """One trunk with a policy and a value head instead of two separate nets."""
     distribution: Literal["auto", "categorical", "normal", "tanh_normal"] = "auto"
     """Action distribution; auto takes categorical for discrete and normal for continuous actions."""
+    memory: Literal["none", "gru", "lstm"] = "none"
+    """A recurrent layer before the hidden ones, which carries on what was seen within an episode."""
+    memory_size: Annotated[int, Interval(ge=1, le=WIDEST)] = 128
+    """Numbers that the memory gives on; an LSTM carries twice as many."""
 
 
 class Dense(NamedTuple):
@@ -146,6 +151,29 @@ def actor_critic(
     return ActorCritic(None, actor, critic, *fixed)
 
 
+def actor_critic_with_memory(
+    key: Array, config: MLPConfig, observation_space: ObservationSpace, action_space: Space
+) -> ActorCritic | Recurrent:
+    """The net that the settings ask for, with a memory before its hidden layers or without."""
+    if config.memory == "none":
+        return actor_critic(key, config, observation_space, action_space)
+    cell_key, heads_key = jax.random.split(key)
+    seen = seen_space(config.memory_size, observation_space)
+    inputs = flat_size(observation_space)
+    return Recurrent(
+        encode=Dense(observation_space),
+        cell=cell(cell_key, config.memory, inputs, config.memory_size),
+        heads=actor_critic(heads_key, config, seen, action_space),
+    )
+
+
+def memory(config: MLPConfig, num_envs: int) -> PyTree:
+    """What so many environments remember when an episode begins."""
+    if config.memory == "none":
+        return None
+    return first_memory(config.memory, config.memory_size, num_envs)
+
+
 def check_spaces(
     config: MLPConfig, observation_space: ObservationSpace, action_space: Space, env_name: str
 ) -> None:
@@ -171,7 +199,8 @@ def check_spaces(
 
 NETWORK = Network(
     config=MLPConfig,
-    make=actor_critic,
+    make=actor_critic_with_memory,
     check_spaces=check_spaces,
-    shares_torso=lambda config: config.shared_trunk,
+    shares_torso=lambda config: config.shared_trunk or config.memory != "none",
+    memory=memory,
 )

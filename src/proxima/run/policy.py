@@ -11,21 +11,33 @@ from proxima.core.paths import usable_path
 from proxima.files import explaining
 from proxima.run.files import find_trial
 from proxima.track.registry import POLICY_FILES, load_exported
-from proxima.track.served_policy import is_single
+from proxima.track.served_policy import Player, is_single
 
 
 @final
 class Policy:
-    """An exported policy; call it, or `predict`, with an observation or a batch of them."""
+    """An exported policy; call it, or `predict`, with an observation or a batch of them.
+
+    One with a memory remembers the episodes that it plays, one a row, from call to call.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._act, self.about = load_exported(directory)
+        loaded = load_exported(directory)
+        self.about = loaded.about
+        self._player = Player(loaded)
 
-    def predict(self, observations: Any) -> np.ndarray:
-        """The greedy action at one observation, or those at a batch (n, ...), as the environment has them."""
+    def reset(self) -> None:
+        """Forget: the next observations are the first of their episodes."""
+        self._player.reset()
+
+    def predict(self, observations: Any, episode_start: Any = None) -> np.ndarray:
+        """The greedy action at one observation, or those at a batch (n, ...), as the environment has them.
+
+        `episode_start`, a flag a row, says where an episode begins; without a memory it makes no difference.
+        """
         try:
-            actions = self._act(observations)
+            actions = self._player.act(observations, episode_start)
         except ValueError as error:
             raise ProximaError(f"predict: {error}") from error
         return actions[0] if is_single(observations, self.about["observation"]) else actions

@@ -58,9 +58,9 @@ class Trainer:
         greedy: dict[str, Any] = policies["evaluation"]
         return greedy | {"avg_reward": greedy["return_mean"], "std_reward": greedy["return_std"]}
 
-    def predict(self, observations: Any) -> np.ndarray:
+    def predict(self, observations: Any, episode_start: Any = None) -> np.ndarray:
         """The greedy action at one observation, or the actions at a batch of them."""
-        return self.policy.predict(observations)
+        return self.policy.predict(observations, episode_start)
 
     def save(self, path: str | Path) -> Path:
         """Write the trained policy into a directory, for `proxima.load_policy` or any program with JAX."""

@@ -25,6 +25,7 @@ from proxima.track.served_policy import (
     FORMAT,
     PROGRAM,
     WEIGHTS,
+    WITHOUT_MEMORY,
     Loaded,
     PolicyError,
     read_about,
@@ -59,7 +60,7 @@ def export_program(
     """`function(weights, inputs) -> outputs`, arrays by name, traced once for batches of any size.
 
     `inputs` are described as policy.json describes them. A policy takes an `observation` and gives an
-    `action`; what else it may need from one step to the next, a memory say, would be another name.
+    `action`; one with a memory takes and gives that too.
     """
     import jax
     import jax.export
@@ -118,7 +119,7 @@ def write_policy(
     # A copy, because safetensors wants contiguous arrays; ascontiguousarray would reshape scalars.
     tensors = save({name: np.array(weights[name], order="C") for name in sorted(weights)})
     policy = {
-        "format": FORMAT,
+        "format": FORMAT if "memory" in description else WITHOUT_MEMORY,
         **description,
         **export.described,
         "weights_sha256": hashlib.sha256(tensors).hexdigest(),
@@ -210,13 +211,29 @@ def _save_model(
         python_model=served_policy.__file__,
         artifacts={"policy": str(directory)},
         signature=ModelSignature(
-            Schema(_tensor_specs(policy["observation"])), Schema(_tensor_specs(policy["action"]))
+            Schema(_tensor_specs(policy["observation"])),
+            Schema(_tensor_specs(policy["action"])),
+            _params(policy),
         ),
         input_example=_example(policy["observation"]),
         # Pinned here, because MLflow would otherwise run the model to find out.
         pip_requirements=[f"{package}=={version(package)}" for package in PACKAGES],
         metadata={"policy": dict(policy)},
         mlflow_model=Model(artifact_path=model.artifact_location, run_id=run_id, **ids),
+    )
+
+
+def _params(policy: Mapping[str, Any]) -> Any:
+    """What may be said beside observations: where episodes begin, to a policy that remembers them."""
+    from mlflow.types import DataType, ParamSchema, ParamSpec
+
+    if "memory" not in policy:
+        return None
+    return ParamSchema(
+        [
+            ParamSpec("reset", DataType.boolean, False),
+            ParamSpec("episode_start", DataType.boolean, [], (-1,)),
+        ]
     )
 
 

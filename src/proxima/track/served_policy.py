@@ -6,7 +6,8 @@ imports nothing of Proxima: a directory with `policy.json`, `policy.safetensors`
 
     program(weights by name, {"observation": (n, ...)}) → {"action": (n, ...)}
 
-From the environment's own observations to its own actions, nothing is left to do before or after.
+From the environment's own observations to its own actions, nothing is left to do before or after. A policy
+with a memory takes it as another input and gives it as another output; zeros begin an episode.
 `policy.json` says what both look like, and by their SHA-256 which files belong together.
 """
 
@@ -19,7 +20,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-FORMAT = 1  # of policy.json and the program; one more whenever an older reader would misread them
+# Of policy.json and the program; one more whenever an older reader would misread them.
+WITHOUT_MEMORY, FORMAT = 1, 2
 ABOUT, WEIGHTS, PROGRAM = "policy.json", "policy.safetensors", "policy.stablehlo"
 REMEDY = "put the file back, or export the policy again by running its scenario again"
 # What must be in policy.json for the policy to be used, and as what.
@@ -30,6 +32,7 @@ FIELDS: dict[str, type] = {
 }
 
 Act = Callable[[Any], np.ndarray]
+Memory = dict[str, np.ndarray]  # by name, a row for each episode; empty without one
 
 
 class PolicyError(ValueError):
@@ -39,8 +42,51 @@ class PolicyError(ValueError):
 class Loaded(NamedTuple):
     """A policy that can act, and what its policy.json says of it."""
 
-    act: Act  # n observations, or a single one → greedy actions (n, ...)
+    act: Act  # n first observations of episodes, or a single one → greedy actions (n, ...)
     about: dict[str, Any]
+    # n observations and what is remembered of their episodes → actions, and what is remembered after them
+    step: Callable[[Any, Memory], tuple[np.ndarray, Memory]]
+
+
+class Player:
+    """A policy that plays episodes step by step and remembers them, a row each."""
+
+    def __init__(self, policy: Loaded):
+        self._policy = policy
+        self._memory: Memory | None = None  # None: every episode begins
+
+    def reset(self) -> None:
+        """From now on every row is of a new episode."""
+        self._memory = None
+
+    def act(self, observations: Any, episode_start: Any = None) -> np.ndarray:
+        """Greedy actions at the next observations; rows marked in `episode_start` begin a new episode."""
+        rows = as_rows(observations, self._policy.about["observation"])
+        count = len(next(iter(rows.values())) if isinstance(rows, dict) else rows)
+        memory = self._memory
+        if memory is None:
+            memory = first_memory(self._policy.about, count)
+        begins = np.zeros(count, bool) if episode_start is None else np.atleast_1d(episode_start)
+        if begins.shape != (count,):
+            raise ValueError(
+                f"episode_start has the shape {begins.shape}; one flag a row: ({count},)"
+            )
+        for name, part in memory.items():
+            if len(part) != count:
+                raise ValueError(
+                    f"there are {count} observations, and this policy remembers {len(part)} episodes, one "
+                    "a row; reset() begins new ones"
+                )
+            spread = begins.astype(bool).reshape(-1, *(1,) * (part.ndim - 1))
+            memory[name] = np.where(spread, 0, part).astype(part.dtype)
+        actions, self._memory = self._policy.step(rows, memory)
+        return actions
+
+
+def first_memory(about: Mapping[str, Any], count: int) -> Memory:
+    """What a policy remembers at the beginning of so many episodes."""
+    parts = about.get("memory", {"fields": {}})["fields"]
+    return {name: np.zeros((count, *part["shape"]), part["dtype"]) for name, part in parts.items()}
 
 
 def load_policy(directory: str | Path) -> Loaded:
@@ -55,12 +101,19 @@ def load_policy(directory: str | Path) -> Loaded:
         placed = jax.device_put(weights)
         greedy = jax.jit(program.call)
 
+    def step(observations: Any, memory: Memory) -> tuple[np.ndarray, Memory]:
+        rows = as_rows(observations, about["observation"])
+        inputs = {"observation": rows} | ({"memory": memory} if memory else {})
+        with jax.enable_x64(True):  # an environment's own numbers may have 64 bits
+            outputs = jax.tree.map(np.asarray, greedy(placed, inputs))
+        return outputs["action"], outputs.get("memory", {})
+
     def act(observations: Any) -> np.ndarray:
         rows = as_rows(observations, about["observation"])
-        with jax.enable_x64(True):  # an environment's own numbers may have 64 bits
-            return np.asarray(greedy(placed, {"observation": rows})["action"])
+        count = len(next(iter(rows.values())) if isinstance(rows, dict) else rows)
+        return step(rows, first_memory(about, count))[0]
 
-    return Loaded(act, about)
+    return Loaded(act, about, step)
 
 
 def read_about(directory: Path) -> dict[str, Any]:
@@ -76,22 +129,27 @@ def read_about(directory: Path) -> dict[str, Any]:
         raise _damaged(path, f"it is not valid JSON: {error}") from error
     if not isinstance(about, dict):
         raise _damaged(path, "it holds no fields")
-    if about.get("format") != FORMAT:
+    if about.get("format") not in (WITHOUT_MEMORY, FORMAT):
         found = (
             f"{about['format']!r}" if "format" in about else "missing: an older version wrote it"
         )
         raise PolicyError(
-            f"{path}: format is {found}, and this version reads {FORMAT}; install the version that made "
+            f"{path}: format is {found}, and this version reads {WITHOUT_MEMORY} and {FORMAT}; install the version that made "
             "it, or export the policy again by running its scenario again"
         )
     for name, kind in FIELDS.items():
         if not isinstance(_field(about, name), kind):
             raise _damaged(path, f"{name} is missing or no {kind.__name__}")
-    for name in ("observation", "action"):
+    for name in ("observation", "action", *_memory(about)):
         _check_kinds(path, name, about[name])
     for name, kind in about["weights"].items():
         _check_kinds(path, f"weights.{name}", kind)
     return about
+
+
+def _memory(about: Mapping[str, Any]) -> tuple[str, ...]:
+    """The field that describes a memory, where there is one."""
+    return ("memory",) if "memory" in about else ()
 
 
 def _field(about: Mapping[str, Any], name: str) -> Any:
@@ -155,7 +213,7 @@ def _compare(directory: Path, program: Any, about: Mapping[str, Any]) -> None:
     import jax
 
     says = {f"weights.{name}": _shown(kind) for name, kind in about["weights"].items()}
-    for name in ("observation", "action"):
+    for name in ("observation", "action", *_memory(about)):
         says |= _shown_batch(name, about[name])
     (weights, inputs), _ = jax.tree.unflatten(program.in_tree, program.in_avals)
     outputs = jax.tree.unflatten(program.out_tree, program.out_avals)
@@ -267,11 +325,16 @@ def _serve() -> None:
         """What `mlflow.pyfunc.load_model` gives back; the parent class is MLflow's condition."""
 
         def load_context(self, context: Any) -> None:
-            self.act = load_policy(context.artifacts["policy"]).act
+            loaded = load_policy(context.artifacts["policy"])
+            self.act, self.player = loaded.act, Player(loaded)
 
         # The hint keeps MLflow from guessing a schema.
         def predict(self, context: Any, model_input: np.ndarray, params: Any = None) -> np.ndarray:
-            return self.act(model_input)
+            params = params or {}
+            if params.get("reset"):
+                self.player.reset()
+            # MLflow has no value for "not given" of a list
+            return self.player.act(model_input, params.get("episode_start") or None)
 
     set_model(ServedPolicy())
 

@@ -41,7 +41,7 @@ def test_greedy_evaluation_is_that_of_a_plain_loop_over_single_episodes():
         :, :9
     ].ravel()  # two rounds of nine; the second trial's are equal
     env = gymnasium.make("CartPole-v1")
-    exploit = jax.jit(lambda learner, obs: agent.exploit(learner, View(obs[None]))[0])
+    exploit = jax.jit(lambda learner, obs: agent.exploit(learner, View(obs[None])).action[0])
     for trial, episode in [(0, 0), (0, 17), (1, 3), (1, 9)]:
         learner = jax.tree.map(lambda leaf, trial=trial: leaf[trial], states.learner)
         (obs, _), ended, total = env.reset(seed=int(seeds[episode])), False, 0

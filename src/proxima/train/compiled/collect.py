@@ -20,6 +20,7 @@ class Actors(NamedTuple):
     obs: PyTree
     episode_return: Array
     episode_length: Array
+    memory: PyTree = None  # what the agent remembers of the open episodes
 
 
 class Collector(eqx.Module):
@@ -30,11 +31,11 @@ class Collector(eqx.Module):
     steps: int = eqx.field(static=True)
     axis: str | None = eqx.field(static=True, default=None)  # mesh axis of the environments
 
-    def init(self, reset_keys: Array) -> Actors:
-        """Freshly reset environments, one per key."""
+    def init(self, reset_keys: Array, memory: PyTree = None) -> Actors:
+        """Freshly reset environments, one per key, and what the agent remembers of them."""
         env_state, obs = jax.vmap(self.env.reset)(reset_keys)
         zeros = jnp.zeros(len(reset_keys))
-        return Actors(env_state, obs, zeros, zeros)
+        return Actors(env_state, obs, zeros, zeros, memory)
 
     def draw(self, env_keys: Array) -> tuple[Array, PyTree]:
         """The rollout's keys to step with, (T, B), and a reset for wherever an episode may end."""
@@ -54,16 +55,19 @@ class Collector(eqx.Module):
         noise = agent.noise(learner, act_key, (self.steps, key.env.shape[0]))
 
         def step(carry: PyTree, row: PyTree) -> tuple[PyTree, Transition]:
-            env_state, obs = carry
+            env_state, obs, memory = carry
             noise, step_key, reset = row
-            action, aux = agent.explore(learner, View(obs, env_state), noise)
+            action, aux, memory = agent.explore(learner, View(obs, env_state, memory), noise)
             env_state, result = jax.vmap(self.env.step)(env_state, action, step_key)
             ended = result.terminated | result.truncated
             seen = (obs, action, result.reward, result.obs, result.terminated, result.truncated)
             transition = Transition(*seen, mask=jnp.ones_like(ended), aux=aux)
-            return select(ended, reset, (env_state, result.obs)), transition
+            nothing = jax.tree.map(jnp.zeros_like, memory)
+            return select(ended, (*reset, nothing), (env_state, result.obs, memory)), transition
 
         rows = (noise, step_keys, resets)
-        (env_state, obs), rollout = jax.lax.scan(step, (actors.env_state, actors.obs), rows)
-        actors, episodes = finished_episodes(rollout, actors._replace(env_state=env_state, obs=obs))
+        start = (actors.env_state, actors.obs, actors.memory)
+        (env_state, obs, memory), rollout = jax.lax.scan(step, start, rows)
+        actors = actors._replace(env_state=env_state, obs=obs, memory=memory)
+        actors, episodes = finished_episodes(rollout, actors)
         return actors, rollout, sum_over(self.axis, episodes)

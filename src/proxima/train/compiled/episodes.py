@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 from proxima.core.seeds import evaluation_keys
 from proxima.core.spaces import Box, Space, action_mask
-from proxima.core.types import Agent, Env, PyTree, Transition, View
+from proxima.core.types import Acted, Agent, Env, PyTree, Transition, View
 from proxima.train.devices import TRIAL, Layout, learner_specs, on_devices, over_trials
 from proxima.train.program import RECORDED_STEPS, Evaluation, Policy, Recording
 
@@ -51,7 +51,8 @@ def _evaluate(
 
     def on_one_device(agent: Agent, env: Env, learners: PyTree, keys: Array) -> Measured:
         def one(learner: PyTree) -> Measured:
-            return _episodes(partial(_act, agent, env.action_space, learner, policy), env, keys)
+            act = partial(_act, agent, env.action_space, learner, policy)
+            return _episodes(act, env, keys, agent.memory(len(keys)))
 
         measured: Measured = over_trials(one, learners)
         return measured
@@ -68,25 +69,28 @@ def play(choose: Choose, env: Env, experiment_seed: int, episodes: int) -> Evalu
 
 @partial(jax.jit, static_argnames="choose")
 def _play(choose: Choose, env: Env, keys: Array) -> Measured:
-    return _episodes(lambda view, _: choose(view), env, keys)
+    return _episodes(lambda view, _: Acted(choose(view)), env, keys, None)
 
 
-def _episodes(act: Callable[[View, Array], PyTree], env: Env, keys: Array) -> Measured:
+def _episodes(
+    act: Callable[[View, Array], Acted], env: Env, keys: Array, memory: PyTree
+) -> Measured:
     """Returns and lengths: each key is one episode, so that short ones count no more than long ones."""
     reset_keys, step_keys = jax.vmap(jax.random.split, out_axes=1)(keys)
     env_state, obs = jax.vmap(env.reset)(reset_keys)
     zeros = jnp.zeros(len(keys))
-    start = (jnp.int32(0), env_state, obs, zeros, zeros, jnp.ones(len(keys), bool))
+    start = (jnp.int32(0), env_state, obs, memory, zeros, zeros, jnp.ones(len(keys), bool))
 
     def step(carry: PyTree) -> PyTree:
-        time, env_state, obs, returns, lengths, alive = carry
+        time, env_state, obs, memory, returns, lengths, alive = carry
         now = jax.vmap(jax.random.fold_in, (0, None))(step_keys, time)
         act_keys, env_keys = jax.vmap(jax.random.split, out_axes=1)(now)
-        action = act(View(obs, env_state), act_keys)
+        action, _, memory = act(View(obs, env_state, memory), act_keys)
         next_state, result = jax.vmap(env.step)(env_state, action, env_keys)
         returns = returns + jnp.where(alive, result.reward, 0.0)
         ended = result.terminated | result.truncated
-        return time + 1, next_state, result.obs, returns, lengths + alive, alive & ~ended
+        after = (time + 1, next_state, result.obs, memory)
+        return *after, returns, lengths + alive, alive & ~ended
 
     *_, returns, lengths, _ = jax.lax.while_loop(lambda carry: jnp.any(carry[-1]), step, start)
     return returns, lengths
@@ -94,13 +98,14 @@ def _episodes(act: Callable[[View, Array], PyTree], env: Env, keys: Array) -> Me
 
 def _act(
     agent: Agent, space: Space, learner: PyTree, policy: Policy, view: View, keys: Array
-) -> PyTree:
+) -> Acted:
     if policy == "greedy":
         return agent.exploit(learner, view)
     if policy == "random":
-        return jax.vmap(partial(random_action, space))(keys, action_mask(view.obs))
+        actions = jax.vmap(partial(random_action, space))(keys, action_mask(view.obs))
+        return Acted(actions, memory=view.memory)
     noise = jax.vmap(lambda key: agent.noise(None, key, ()))(keys)
-    return agent.explore(learner, view, noise)[0]
+    return agent.explore(learner, view, noise)
 
 
 def random_action(space: Space, key: Array, mask: Array | None = None) -> Array:
@@ -122,14 +127,16 @@ def _record(agent: Agent, env: Env, learner: PyTree, key: Array, steps: int) -> 
     reset_key, step_key = jax.random.split(key)
 
     def step(carry: PyTree, key: Array) -> tuple[PyTree, PyTree]:
-        env_state, obs, alive = carry
+        env_state, obs, memory, alive = carry
         view = jax.tree.map(lambda leaf: leaf[None], View(obs, env_state))
-        action = jax.tree.map(lambda leaf: leaf[0], agent.exploit(learner, view))
+        action, _, memory = agent.exploit(learner, view._replace(memory=memory))
+        action = jax.tree.map(lambda leaf: leaf[0], action)
         env_state, result = env.step(env_state, action, key)
         row = (obs, action, result.reward, alive)
-        return (env_state, result.obs, alive & ~(result.terminated | result.truncated)), row
+        alive = alive & ~(result.terminated | result.truncated)
+        return (env_state, result.obs, memory, alive), row
 
-    start = (*env.reset(reset_key), jnp.asarray(True))
+    start = (*env.reset(reset_key), agent.memory(1), jnp.asarray(True))
     return jax.lax.scan(step, start, jax.random.split(step_key, steps))[1]
 
 

@@ -26,7 +26,7 @@ from jax.sharding import PartitionSpec as P
 
 from proxima.core.algorithm import Acting
 from proxima.core.seeds import split_streams
-from proxima.core.types import Agent, PerEnv, PyTree, Streams, TrainState, Transition, View
+from proxima.core.types import Acted, Agent, PerEnv, PyTree, Streams, TrainState, Transition, View
 from proxima.train.compiled.collect import Collector
 from proxima.train.devices import (
     DATA,
@@ -52,8 +52,8 @@ class Replaying(NamedTuple):
     def noise(self, learner: PerEnv, key: Array, shape: tuple[int, ...]) -> PyTree:
         return swapped(learner.value)
 
-    def explore(self, learner: PerEnv, view: View, noise: PyTree) -> tuple[PyTree, None]:
-        return noise, None
+    def explore(self, learner: PerEnv, view: View, noise: PyTree) -> Acted:
+        return Acted(noise, memory=view.memory)
 
 
 class Repeating(NamedTuple):

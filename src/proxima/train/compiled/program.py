@@ -83,7 +83,8 @@ def _init(agent: Agent, collector: Collector, seeds: Array) -> TrainState:
 
     def one(seed: Array) -> TrainState:
         keys = first_keys(seed, collector.num_envs)
-        return TrainState(agent.init(keys.weights), collector.init(keys.resets), keys.streams)
+        actors = collector.init(keys.resets, agent.memory(collector.num_envs))
+        return TrainState(agent.init(keys.weights), actors, keys.streams)
 
     return jax.vmap(one)(seeds)
 

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from proxima.core.spaces import zeros
-from proxima.core.types import HostEnv, PyTree, Transition
+from proxima.core.types import Agent, HostEnv, PyTree, Transition
 from proxima.train.host.act import Act
 
 
@@ -26,13 +26,17 @@ from proxima.train.host.act import Act
 class HostCollector:
     """The training environments of all trials, in groups, and the arrays that rollouts are written to."""
 
-    def __init__(self, pools: Sequence[HostEnv], trials: int, steps: int):
+    def __init__(self, agent: Agent, pools: Sequence[HostEnv], trials: int, steps: int):
         self.observation_space = pools[0].observation_space
+        self._agent = agent
         self._pools = list(pools)
         self._trials = trials
         self._steps = steps
         self._share = pools[0].num_envs // trials  # environments of a trial in a group
         self._obs: list[PyTree] = []  # by group
+        # By group, what the agent remembers and which rows begin an episode; None without a memory.
+        self._memory: list[PyTree] = []
+        self._begins: list[np.ndarray | None] = []
         shape = steps, trials, len(pools), self._share
         self._chosen = _Stores(shape)  # obs, action, aux: known before the step
         self._given = _Stores(shape)  # what the environments answer
@@ -42,6 +46,11 @@ class HostCollector:
         self._obs = [
             pool.reset(seeds[:, self._members(group)].ravel().tolist())
             for group, pool in enumerate(self._pools)
+        ]
+        self._memory = [self._agent.memory(pool.num_envs) for pool in self._pools]
+        self._begins = [
+            None if memory is None else np.ones(pool.num_envs, bool)
+            for memory, pool in zip(self._memory, self._pools, strict=True)
         ]
 
     def collect(self, explore: Act, noise: PyTree) -> tuple[Transition, float]:
@@ -53,8 +62,11 @@ class HostCollector:
                 if t > 0:
                     spent += self._receive(group, t - 1)
                 obs = self._obs[group]
+                remembered = self._memory[group], self._begins[group]
+                acted = explore(obs, next(noises[group]), *remembered)
+                self._memory[group] = acted.memory
                 # device_get costs more than the nets
-                action, aux = jax.tree.map(np.asarray, explore(obs, next(noises[group])))
+                action, aux = jax.tree.map(np.asarray, acted[:2])
                 start = time.perf_counter()
                 pool.send(action)
                 spent += time.perf_counter() - start
@@ -67,7 +79,10 @@ class HostCollector:
         """A rollout of nothing in particular, shaped like any other, to compile with."""
         rows = self._trials * self._share
         obs = zeros(self.observation_space, (rows,))
-        action, aux = jax.tree.map(np.asarray, explore(obs, next(self._noise_of(0, noise))))
+        memory = self._agent.memory(rows)
+        begins = None if memory is None else np.ones(rows, bool)
+        acted = explore(obs, next(self._noise_of(0, noise)), memory, begins)
+        action, aux = jax.tree.map(np.asarray, acted[:2])
         number, flag = np.zeros(rows, np.float32), np.zeros(rows, bool)
         self._chosen.write(0, 0, (obs, action, aux))
         self._given.write(0, 0, (number, flag, flag, obs, flag))
@@ -83,6 +98,9 @@ class HostCollector:
         start = time.perf_counter()
         self._obs[group], *given = self._pools[group].receive()
         seconds = time.perf_counter() - start
+        if self._begins[group] is not None:
+            _, terminated, truncated, _, mask = given
+            self._begins[group] = terminated | truncated | ~mask
         self._given.write(group, t, given)
         return seconds
 

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
 from operator import itemgetter
-from typing import final
+from typing import NamedTuple, final
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from jax import Array
 from proxima.core.errors import ProximaError
 from proxima.core.seeds import EVALUATION, evaluation_keys, host_seed
 from proxima.core.spaces import ObservationSpace, Space, action_mask, zeros
-from proxima.core.types import Agent, HostEnv, PyTree
+from proxima.core.types import Acted, Agent, HostEnv, PyTree
 from proxima.train.compiled.episodes import random_action
 from proxima.train.host.act import Act, chooser
 from proxima.train.program import RECORDED_STEPS, Evaluation, Policy, Recording
@@ -31,6 +31,14 @@ TRIES = 3  # of a round of evaluation episodes, where processes fail
 RECORDED_FRAMES = 500
 
 MakePool = Callable[[int, bool], HostEnv]  # number of environments, with pictures?
+
+
+class Start(NamedTuple):
+    """How a round of episodes begins, (N, ...)."""
+
+    seeds: list[int]
+    memory: PyTree  # None without one
+    alive: np.ndarray  # False: nobody asks for this episode
 
 
 @final
@@ -46,8 +54,9 @@ class HostEvaluator:
 
     def prepare(self, learners: PyTree, episodes: int, space: ObservationSpace) -> None:
         """Compiles what a greedy evaluation needs."""
-        obs = zeros(space, (_count(learners) * _even(episodes, self._width),))
-        chooser(self._agent, self._agent.policy(learners), greedy=True)(obs, None)
+        rows = _count(learners) * _even(episodes, self._width)
+        act = chooser(self._agent, self._agent.policy(learners), greedy=True)
+        act(zeros(space, (rows,)), None, self._agent.memory(rows), None)
 
     def evaluate(self, learners: PyTree, policy: Policy, episodes: int) -> Evaluation:
         """Returns and lengths, (trials, episodes): in a round every environment plays one episode."""
@@ -65,7 +74,8 @@ class HostEvaluator:
             numbers = np.arange(first, first + width)
             noise = partial(_noise, self._agent, pool, keys[first : first + width], policy, trials)
             seeds = [self._episode_seed(number) for number in numbers.tolist()] * trials
-            played = _play(pool, act, noise, seeds, np.tile(numbers < episodes, trials))
+            start = Start(seeds, self._agent.memory(size), np.tile(numbers < episodes, trials))
+            played = _play(pool, act, noise, start)
             rounds.append([rows.reshape(trials, width) for rows in played])
         columns = (np.hstack(rows)[:, :episodes] for rows in zip(*rounds, strict=True))
         shape = (_count(learners), episodes)
@@ -76,7 +86,7 @@ class HostEvaluator:
         alone = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], learner)
         act = chooser(self._agent, self._agent.policy(alone), greedy=True)
         with contextlib.closing(self._make_pool(1, True)) as pool:
-            return _record(pool, act, self._episode_seed(0))
+            return _record(pool, act, self._episode_seed(0), self._agent.memory(1))
 
     def close(self) -> None:
         """Frees the pools."""
@@ -99,17 +109,16 @@ def _even(episodes: int, width: int) -> int:
 
 
 def _policy(agent: Agent, learners: PyTree, policy: Policy) -> Act:
-    """The function (obs, noise) → actions of a whole pool."""
+    """How the policy acts for a whole pool."""
     if policy == "random":
         return _take_drawn
-    choose = chooser(agent, agent.policy(learners), policy == "greedy")
-    return choose if policy == "greedy" else lambda obs, noise: choose(obs, noise)[0]
+    return chooser(agent, agent.policy(learners), policy == "greedy")
 
 
-def _take_drawn(obs: PyTree, drawn: np.ndarray) -> PyTree:
+def _take_drawn(obs: PyTree, drawn: np.ndarray, memory: PyTree, begins: np.ndarray | None) -> Acted:
     """The random actions of the one trial that plays: as drawn, or of the valid ones the likeliest."""
     mask = action_mask(obs)
-    return drawn[0] if mask is None else np.argmax(np.where(mask, drawn[0], -1.0), axis=-1)
+    return Acted(drawn[0] if mask is None else np.argmax(np.where(mask, drawn[0], -1.0), axis=-1))
 
 
 def _noise(
@@ -157,18 +166,14 @@ def _draw(
 
 
 def _play(
-    pool: HostEnv,
-    act: Act,
-    noise: Callable[[], Iterator[PyTree]],
-    seeds: list[int],
-    alive: np.ndarray,
+    pool: HostEnv, act: Act, noise: Callable[[], Iterator[PyTree]], start: Start
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return and length of the first episode of every environment that is `alive`, (N,).
 
     A round is played anew where an episode was lost with its process: seeded, it is the same one.
     """
     for _ in range(TRIES):
-        played = _play_once(pool, act, noise(), seeds, alive)
+        played = _play_once(pool, act, noise(), start)
         if played is not None:
             return played
     raise ProximaError(
@@ -178,13 +183,15 @@ def _play(
 
 
 def _play_once(
-    pool: HostEnv, act: Act, noise: Iterator[PyTree], seeds: list[int], alive: np.ndarray
+    pool: HostEnv, act: Act, noise: Iterator[PyTree], start: Start
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """The same of one attempt, None if an episode was lost."""
+    seeds, memory, alive = start
     obs = pool.reset(seeds)
     returns, lengths = np.zeros((2, len(seeds)))
     for row in itertools.islice(noise, EVALUATION_STEPS):
-        step = pool.step(np.asarray(act(obs, row)))
+        action, _, memory = act(obs, row, memory, None)
+        step = pool.step(np.asarray(action))
         if (alive & ~step.mask).any():  # a next-step autoreset's fake rows come after an ending
             return None
         returns += np.where(alive, step.reward, 0.0)
@@ -199,7 +206,7 @@ def _play_once(
     )
 
 
-def _record(pool: HostEnv, act: Act, seed: int) -> Recording:
+def _record(pool: HostEnv, act: Act, seed: int, memory: PyTree) -> Recording:
     """One episode, with pictures for as long as the environment gives any."""
     rows: list[PyTree] = []
     frames: list[np.ndarray] = []
@@ -208,7 +215,8 @@ def _record(pool: HostEnv, act: Act, seed: int) -> Recording:
         frame = pool.render() if t == len(frames) < RECORDED_FRAMES else None
         if frame is not None:
             frames.append(frame)
-        action = np.asarray(act(obs, None))
+        acted = act(obs, None, memory, None)
+        memory, action = acted.memory, np.asarray(acted.action)
         step = pool.step(action)
         rows.append(jax.tree.map(itemgetter(0), (obs, action, step.reward)))
         obs = step.obs

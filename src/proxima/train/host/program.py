@@ -55,7 +55,7 @@ def host_program(
     agent: Agent, pools: Pools, trials: int, num_envs: int, steps: int, experiment_seed: int
 ) -> Program:
     """The Program of an agent on host environments, `num_envs` for each trial."""
-    collector = HostCollector(pools.train(trials * num_envs), trials, steps)
+    collector = HostCollector(agent, pools.train(trials * num_envs), trials, steps)
     training = Training(agent, collector, num_envs, steps)
     evaluator = HostEvaluator(agent, pools.evaluate, pools.evaluation_width, experiment_seed)
 
