@@ -131,3 +131,70 @@ CONTINUOUS = Probe("action", action_space=box(-1.0, 1.0, (1,)))
 def continuous(probe: Probe) -> Probe:
     """The probe with one bounded number for an action."""
     return replace(probe, action_space=box(-1.0, 1.0, (1,)))
+
+
+class CueState(NamedTuple):
+    cue: jax.Array
+    time: jax.Array
+
+
+class Cue(eqx.Module):
+    """The first observation says which action earns 1 in the last step; in between there is nothing to see.
+
+    Without memory no policy earns more than half. The last step is a termination or a truncation.
+    """
+
+    length: int = eqx.field(static=True, default=4)
+    truncates: bool = eqx.field(static=True, default=False)
+    masked: bool = eqx.field(static=True, default=False)  # a third action is never valid
+
+    @property
+    def action_space(self):
+        return Discrete(3) if self.masked else Discrete(2)
+
+    @property
+    def observation_space(self):
+        seen = box(-1.0, 1.0, (1,))
+        return (
+            fields({"cue": seen, "action_mask": mask_space(Discrete(3))}) if self.masked else seen
+        )
+
+    def reset(self, key):
+        state = CueState(jax.random.bernoulli(key).astype(jnp.int32), jnp.int32(0))
+        return state, self._obs(state)
+
+    def step(self, state, action, key):
+        state = CueState(state.cue, state.time + 1)
+        ended = state.time >= self.length
+        reward = jnp.where(ended & (action == state.cue), 1.0, 0.0)
+        none = jnp.zeros_like(ended)
+        endings = (none, ended) if self.truncates else (ended, none)
+        return state, Step(self._obs(state), reward, *endings, {})
+
+    def _obs(self, state):
+        shown = jnp.where(state.time == 0, 2.0 * state.cue - 1.0, 0.0)[None]
+        if not self.masked:
+            return shown
+        return {"cue": shown, "action_mask": jnp.arange(3) < 2}
+
+
+class Clock(eqx.Module):
+    """Nothing to see; action 1 earns 1 in every third step of an episode, action 0 in the others.
+
+    Episodes end at random in both ways, so that whoever goes on counting from the last one is wrong.
+    """
+
+    length: int = eqx.field(static=True, default=12)
+    observation_space: Box = eqx.field(static=True, default=box(0.0, 1.0, (1,)))
+    action_space: Discrete = eqx.field(static=True, default=Discrete(2))
+
+    def reset(self, key):
+        return jnp.int32(0), jnp.ones(1)
+
+    def step(self, state, action, key):
+        reward = ((state % 3 == 2) == (action == 1)).astype(jnp.float32)
+        chance = jax.random.uniform(key)
+        time = state + 1
+        terminated = chance < 0.1
+        truncated = ((chance > 0.9) | (time >= self.length)) & ~terminated
+        return time, Step(jnp.ones(1), reward, terminated, truncated, {})

@@ -31,7 +31,6 @@ from proxima.core.algorithm import Algorithm, Panel, Problem
 from proxima.core.branch import when
 from proxima.core.faults import Fault
 from proxima.core.hyper import make_hyper, without_numbers
-from proxima.core.network import PolicyAndValue
 from proxima.core.normalize import Moments, add_samples, first_moments, normalize
 from proxima.core.parallel import masked_mean, mean_over, shares, standardize, sum_over
 from proxima.core.returns import discounted_sums, gae
@@ -120,7 +119,7 @@ class Hyper(NamedTuple):
 class Learner(NamedTuple):
     """All that changes in training."""
 
-    net: PolicyAndValue
+    net: Any  # a PolicyAndValue, or a Remembering one
     optimizer: optax.OptState  # Adam's moments, each one flat vector
     updates: Array
     hyper: Hyper
@@ -132,7 +131,7 @@ class Learner(NamedTuple):
 class Policy(NamedTuple):
     """Only what acting needs of a learner: what an exported policy carries."""
 
-    net: PolicyAndValue  # without its critic
+    net: Any  # without its critic
     obs_moments: Moments | None
 
 
@@ -142,7 +141,7 @@ class Aux(NamedTuple):
     raw_action: Array  # of which the environment got `to_action`
     log_prob: Array
     value: Array | None  # None if it is cheaper to compute for the whole rollout at once
-    memory: PyTree  # before the step; None without one
+    memory: PyTree = None  # before the step; None without one
 
 
 class Batch(NamedTuple):
@@ -155,8 +154,8 @@ class Batch(NamedTuple):
     advantage: Array
     target: Array
     weight: Array  # 0 on masked rows; within a minibatch the weights add up to 1, if it has others
-    ended: Array | None  # after which steps the memory begins anew; None without one
-    memory: PyTree  # at the start of each sequence; None without one
+    ended: Array | None = None  # after which steps the memory begins anew; None without one
+    memory: PyTree = None  # at the start of each sequence; None without one
 
 
 class PPO(eqx.Module):
@@ -311,7 +310,7 @@ class PPO(eqx.Module):
         first = jax.tree.map(lambda leaf: leaf[:, 0], sequences.memory)
         return sequences._replace(memory=first)
 
-    def _loss(self, net: PolicyAndValue, hyper: Hyper, batch: Batch) -> tuple[Array, Array]:
+    def _loss(self, net: Any, hyper: Hyper, batch: Batch) -> tuple[Array, Array]:
         """The loss, and a vector of the loss and its parts in the order of METRICS."""
         seen, batch = along_sequences(net, batch)
         distribution, value = net(seen)
@@ -381,7 +380,7 @@ def see(learner: Learner | Policy, obs: PyTree, memory: PyTree) -> tuple[PyTree,
     return (obs, None) if memory is None else learner.net.remember(memory, obs)
 
 
-def along_sequences(net: PolicyAndValue, batch: Batch) -> tuple[PyTree, Batch]:
+def along_sequences(net: Any, batch: Batch) -> tuple[PyTree, Batch]:
     """What the net sees at every step of the sequences, and the batch in the same order, time first."""
     if batch.memory is None or batch.ended is None:
         return batch.obs, batch

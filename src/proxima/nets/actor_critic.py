@@ -1,7 +1,7 @@
 """The actor and the critic: two MLPs, or two heads on one trunk, over any leading axes."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -153,7 +153,7 @@ def actor_critic(
 
 def actor_critic_with_memory(
     key: Array, config: MLPConfig, observation_space: ObservationSpace, action_space: Space
-) -> ActorCritic | Recurrent:
+) -> Any:
     """The net that the settings ask for, with a memory before its hidden layers or without."""
     if config.memory == "none":
         return actor_critic(key, config, observation_space, action_space)

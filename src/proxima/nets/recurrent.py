@@ -4,9 +4,9 @@
                      │ ▲
                      └─┘ memory, zeros when an episode begins
 
-Two cells: the gated recurrent unit (Cho et al. 2014, arXiv 1406.1078, with the reset gate after the product, as
-cuDNN and torch have it) and the LSTM (Hochreiter and Schmidhuber 1997, with a forget gate biased to 1). Over a
-sequence everything that does not depend on the memory is one large product; only the rest is a loop.
+Two cells: the gated recurrent unit (Cho et al. 2014, arXiv 1406.1078, with the reset gate after the product,
+as torch has it) and the LSTM (Hochreiter and Schmidhuber 1997, its forget gate biased to 1). Over a sequence
+everything that does not depend on the memory is one large product; only the rest is a loop.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -47,9 +47,9 @@ class Cell(eqx.Module):
 
     def __call__(self, memory: Memory, projected: Array) -> Memory:
         """The memory after one step; what it gives on is its `output`."""
-        return (
-            self._gru(memory, projected) if memory.cell is None else self._lstm(*memory, projected)
-        )
+        if memory.cell is None:
+            return self._gru(memory, projected)
+        return self._lstm(memory.output, memory.cell, projected)
 
     def _gru(self, memory: Memory, projected: Array) -> Memory:
         """r, z = σ(…); n = tanh(W x + r (U h + b)); h' = (1 − z) n + z h."""

@@ -134,8 +134,8 @@ def read_about(directory: Path) -> dict[str, Any]:
             f"{about['format']!r}" if "format" in about else "missing: an older version wrote it"
         )
         raise PolicyError(
-            f"{path}: format is {found}, and this version reads {WITHOUT_MEMORY} and {FORMAT}; install the version that made "
-            "it, or export the policy again by running its scenario again"
+            f"{path}: format is {found}, and this version reads {WITHOUT_MEMORY} and {FORMAT}; install "
+            "the version that made it, or export the policy again by running its scenario again"
         )
     for name, kind in FIELDS.items():
         if not isinstance(_field(about, name), kind):

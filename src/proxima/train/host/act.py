@@ -42,7 +42,10 @@ def _compiled(structure: jax.tree_util.PyTreeDef, greedy: bool) -> Callable[...,
         def choose(trial: tuple[PyTree, PyTree, PyTree]) -> Acted:
             policy, (obs, memory), noise = trial
             view = View(obs, memory=memory)
-            return agent.exploit(policy, view) if greedy else agent.explore(policy, view, noise)
+            acted: Acted = (
+                agent.exploit(policy, view) if greedy else agent.explore(policy, view, noise)
+            )
+            return acted
 
         if begins is not None:
             memory = select(begins, jax.tree.map(jnp.zeros_like, memory), memory)
