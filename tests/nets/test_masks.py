@@ -24,7 +24,8 @@ from proxima.core.trees import pack_rows
 from proxima.core.types import View
 from proxima.domains.interface import interface_of
 from proxima.domains.judging import policy_function
-from proxima.nets.actor_critic import Dense, MLPConfig, actor_critic, check_spaces
+from proxima.nets.actor_critic import MLPConfig, actor_critic, check_spaces
+from proxima.nets.encoder import encoder
 from proxima.track.registry import export_program, load_exported, write_policy
 from proxima.train import checkpoint
 from proxima.train.compiled.collect import Collector
@@ -135,9 +136,9 @@ def test_an_mlp_lays_fields_side_by_side_and_leaves_the_mask_out():
     space = MaskedProbe().observation_space
     obs = zeros(space, (5, 7))
     obs["flag"][...] = [True, False]
-    dense = Dense(space)
+    dense = encoder(jax.random.key(0), "auto", space)
     rows = dense(obs)
-    assert rows.shape == (5, 7, 9) and flat_size(space) == 9
+    assert rows.shape == (5, 7, 9) and flat_size(space) == dense.size == 9
     assert rows.dtype == jnp.float32
     np.testing.assert_array_equal(rows[0, 0], [0, 0, 0, 0, 0, 0, 1, 0, 0])
 

@@ -49,6 +49,7 @@ from proxima.nets.deterministic import (
     q_ensemble,
     to_units,
 )
+from proxima.nets.encoder import check_normalized, check_torso
 
 # The metrics of a gradient step, in the order in which `_gradient_step` stacks them.
 METRICS = (
@@ -338,12 +339,15 @@ class DDPG(eqx.Module):
 
 def ddpg(config: DDPGConfig, problem: Problem) -> DDPG:
     """The agent for the settings, or an error in words where actions or nets are not for it."""
+    network, observed = check_network(problem.network), problem.observation_space
+    check_torso(network.torso, observed, problem.env_name)
+    check_normalized(observed, problem.env_name, config.normalize_observations)
     return DDPG(
         hyper=make_hyper(Hyper, config),
         config=without_numbers(config, Hyper, "max_grad_norm"),
         problem=problem.without_env(),
         action_space=check_actions(problem.action_space, problem.env_name),
-        network=check_network(problem.network),
+        network=network,
         smooth_target=config.target_noise > 0,
     )
 

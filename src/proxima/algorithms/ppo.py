@@ -346,7 +346,8 @@ def ppo(config: PPOConfig, problem: Problem) -> PPO:
         total_updates=jnp.float32(problem.total_updates or 1),
     )
     # On host environments the policies that act have no critic.
-    value_when_acting = problem.env is not None and problem.network.shares_torso
+    shares = problem.network.shares_torso(problem.observation_space)
+    value_when_acting = problem.env is not None and shares
     static = without_numbers(config, Hyper, "final_learning_rate")
     return PPO(hyper, static, problem.without_env(), value_when_acting)
 

@@ -46,7 +46,8 @@ class Network(NamedTuple):
     make: Callable[[Array, Any, ObservationSpace, Space], PolicyAndValue]  # key, config, spaces
     # config, spaces, name of the environment: ProximaError, in words, where the net does not fit them
     check_spaces: Callable[[Any, ObservationSpace, Space, str], None] = lambda *_: None
-    shares_torso: Callable[[Any], bool] = lambda config: False  # by policy and value
+    # config, observations: whether policy and value are computed from one torso
+    shares_torso: Callable[[Any, ObservationSpace], bool] = lambda config, space: False
     # config, number of environments → what is remembered when an episode begins: zeros; None: no memory
     memory: Callable[[Any, int], PyTree] = lambda config, num_envs: None
     raw_observations: bool = False  # it takes observations as they are, never normalised
@@ -64,10 +65,9 @@ class NetworkSpec(NamedTuple):
     def name(self) -> str:
         return str(self.config.kind)
 
-    @property
-    def shares_torso(self) -> bool:
+    def shares_torso(self, observation_space: ObservationSpace) -> bool:
         """Whether policy and value are computed from one torso, so that both cost little more than one."""
-        return self.kind.shares_torso(self.config)
+        return self.kind.shares_torso(self.config, observation_space)
 
     @property
     def remembers(self) -> bool:

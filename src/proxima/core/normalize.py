@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from proxima.core.parallel import masked_mean, sum_over
+from proxima.core.pictures import is_bytes_picture
 from proxima.core.types import PyTree
 
 CLIP = 10.0  # deviations; a normalised observation is clipped to ±CLIP
@@ -43,6 +44,8 @@ def add_samples(moments: Kept, samples: PyTree, mask: Array, axis: str | None = 
     share = added / jnp.maximum(total, 1.0)
 
     def merge(mean: Array, variance: Array, rest: Array, leaf: Array) -> tuple[Array, Array, Array]:
+        if is_bytes_picture(mean.shape, leaf.dtype):
+            return mean, variance, rest
         leaf = leaf.astype(jnp.float32)
         # A sum of numbers far from 0 is rounded coarsely. So `centre` is only about their mean, and
         # `offset`, the mean of the small numbers that then remain, says by how much it is not.
@@ -73,13 +76,13 @@ def exact_sum(one: Array, other: Array) -> tuple[Array, Array]:
 def normalize(moments: Moments | None, sample: PyTree) -> PyTree:
     """Samples, with any leading axes, shifted and scaled to mean 0 and deviation 1, within ±CLIP.
 
-    Where the policy keeps no statistics of them, they stay as they are.
+    Flags and pictures of bytes stay as they are, and all where the policy keeps no statistics of them.
     """
     if moments is None:
         return sample
 
     def shift_and_scale(mean: Array, variance: Array, rest: Array, leaf: Array) -> Array:
-        if leaf.dtype == bool:  # a mask, for example
+        if leaf.dtype == bool or is_bytes_picture(mean.shape, leaf.dtype):  # a mask, for example
             return leaf
         deviation = jnp.sqrt(variance + 1e-8)
         mean, rest, deviation = jnp.broadcast_arrays(mean, rest, deviation, leaf)[:3]

@@ -1,7 +1,11 @@
-"""The actor and the critic: two MLPs, or two heads on one trunk, over any leading axes."""
+"""The actor and the critic: two MLPs, or two heads on one trunk, over any leading axes.
+
+observation ─► encoder (torsos for pictures) ─► [memory] ─► [trunk] ─► actor ─► distribution
+                                                                  └─► critic ─► value
+"""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import equinox as eqx
 import jax
@@ -19,9 +23,7 @@ from proxima.core.distributions import (
 from proxima.core.errors import ProximaError
 from proxima.core.network import WIDEST, Network
 from proxima.core.spaces import (
-    ACTION_MASK,
     Box,
-    Fields,
     MultiDiscrete,
     ObservationSpace,
     Space,
@@ -30,22 +32,28 @@ from proxima.core.spaces import (
     is_discrete,
 )
 from proxima.core.types import PyTree
+from proxima.nets.encoder import Encoder, TorsoChoice, check_torso, encoder, has_torso
 from proxima.nets.mlp import ACTIVATIONS, MLP, Linear, linear, mlp
 from proxima.nets.recurrent import Recurrent, cell, first_memory, seen_space
 
 
 @dataclass(frozen=True, kw_only=True)
 class MLPConfig:
-    """Multilayer perceptrons over all fields of an observation side by side."""
+    """Multilayer perceptrons over all fields of an observation side by side, pictures by a torso."""
 
     kind: Literal["mlp"] = "mlp"
     """The kind of net."""
-    hidden: Annotated[tuple[Annotated[int, Interval(ge=1, le=WIDEST)], ...], Len(1, 64)] = (64, 64)
-    """Widths of the hidden layers."""
+    hidden: Annotated[tuple[Annotated[int, Interval(ge=1, le=WIDEST)], ...], Len(0, 64)] = (64, 64)
+    """Widths of the hidden layers, after the torso where there is one; [] for none."""
     activation: Literal["tanh", "relu", "silu"] = "tanh"
     """Nonlinearity after each hidden layer."""
     shared_trunk: bool = False
-    """One trunk with a policy and a value head instead of two separate nets."""
+    """One trunk with a policy and a value head instead of two separate nets; a torso is shared either way."""
+    torso: TorsoChoice = "auto"
+    """What pictures go through: auto takes nature from 36 pixels a side on, else minatar, and nothing where
+    there are no pictures; none lays the pixels side by side."""
+    torso_width: Annotated[int, Interval(ge=1, le=64)] = 1
+    """Times as many channels in every convolution as the torso's paper has."""
     distribution: Literal["auto", "categorical", "normal", "tanh_normal"] = "auto"
     """Action distribution; auto takes categorical for discrete and normal for continuous actions."""
     memory: Literal["none", "gru", "lstm"] = "none"
@@ -54,37 +62,14 @@ class MLPConfig:
     """Numbers that the memory gives on; an LSTM carries twice as many."""
 
 
-class Dense(NamedTuple):
-    """Observations of a space ↦ float32 vectors over any leading axes, their fields side by side.
-
-    The action mask is no input of a net: the distribution applies it.
-    """
-
-    space: ObservationSpace
-
-    def __call__(self, obs: PyTree) -> Array:
-        if not isinstance(self.space, Fields):
-            return _flat(obs, len(self.space.shape))
-        parts = [
-            _flat(obs[name], len(part.shape))
-            for name, part in self.space.items()
-            if name != ACTION_MASK
-        ]
-        return jnp.concatenate(parts, axis=-1)
-
-
-def _flat(array: Array, rank: int) -> Array:
-    return array.reshape(*array.shape[: array.ndim - rank], -1).astype(jnp.float32)
-
-
 class ActorCritic(eqx.Module):
     """A policy and a value of observations; `trunk` is None when the two nets are separate."""
 
+    encoder: Encoder
     trunk: MLP | None
     actor: MLP | Linear
     critic: MLP | Linear | None  # None in an exported policy
     log_std: Array | None  # state-independent, as in the PPO paper; None for discrete actions
-    adapter: Dense = eqx.field(static=True)
     action_space: Space = eqx.field(static=True)
     kind: str = eqx.field(static=True)
     activation: str = eqx.field(static=True)
@@ -103,10 +88,10 @@ class ActorCritic(eqx.Module):
         return self._distribution(features, action_mask(obs)), self._value(features)
 
     def _features(self, obs: PyTree) -> Array:
-        flat = self.adapter(obs)
+        encoded = self.encoder(obs)
         if self.trunk is None:
-            return flat
-        return ACTIVATIONS[self.activation](self.trunk(flat))
+            return encoded
+        return ACTIVATIONS[self.activation](self.trunk(encoded))
 
     def _value(self, features: Array) -> Array:
         assert self.critic is not None
@@ -135,20 +120,21 @@ def actor_critic(
 ) -> ActorCritic:
     """Orthogonal nets; the policy's last gain is 0.01, so that training starts near uniform."""
     trunk_key, actor_key, critic_key = jax.random.split(key, 3)
-    inputs, numbers = flat_size(observation_space), flat_size(action_space)
+    encode = encoder(key, config.torso, observation_space, config.torso_width)
+    inputs, numbers = encode.size, flat_size(action_space)
     outputs = numbers if isinstance(action_space, Box) else numbers * action_space.n
     log_std = jnp.zeros(outputs) if isinstance(action_space, Box) else None
     usual = "categorical" if is_discrete(action_space) else "normal"
     kind = usual if config.distribution == "auto" else config.distribution
-    fixed = (log_std, Dense(observation_space), action_space, kind, config.activation)
-    if config.shared_trunk:
+    fixed = (log_std, action_space, kind, config.activation)
+    if config.shared_trunk and config.hidden:
         width = config.hidden[-1]
         trunk = mlp(trunk_key, (inputs, *config.hidden), config.activation, 2**0.5)
         policy, value = linear(actor_key, width, outputs, 0.01), linear(critic_key, width, 1, 1.0)
-        return ActorCritic(trunk, policy, value, *fixed)
+        return ActorCritic(encode, trunk, policy, value, *fixed)
     actor = mlp(actor_key, (inputs, *config.hidden, outputs), config.activation, 0.01)
     critic = mlp(critic_key, (inputs, *config.hidden, 1), config.activation, 1.0)
-    return ActorCritic(None, actor, critic, *fixed)
+    return ActorCritic(encode, None, actor, critic, *fixed)
 
 
 def actor_critic_with_memory(
@@ -159,10 +145,10 @@ def actor_critic_with_memory(
         return actor_critic(key, config, observation_space, action_space)
     cell_key, heads_key = jax.random.split(key)
     seen = seen_space(config.memory_size, observation_space)
-    inputs = flat_size(observation_space)
+    encode = encoder(key, config.torso, observation_space, config.torso_width)
     return Recurrent(
-        encode=Dense(observation_space),
-        cell=cell(cell_key, config.memory, inputs, config.memory_size),
+        encode=encode,
+        cell=cell(cell_key, config.memory, encode.size, config.memory_size),
         heads=actor_critic(heads_key, config, seen, action_space),
     )
 
@@ -195,12 +181,15 @@ def check_spaces(
             "network.kind: the environment shows nothing but an action mask, and no net can tell "
             "one state from another by that; give its observation a field to see"
         )
+    check_torso(config.torso, observation_space, env_name)
 
 
 NETWORK = Network(
     config=MLPConfig,
     make=actor_critic_with_memory,
     check_spaces=check_spaces,
-    shares_torso=lambda config: config.shared_trunk or config.memory != "none",
+    shares_torso=lambda config, space: (
+        config.shared_trunk or config.memory != "none" or has_torso(config.torso, space)
+    ),
     memory=memory,
 )

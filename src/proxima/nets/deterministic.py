@@ -11,7 +11,8 @@ from jax import Array
 
 from proxima.core.spaces import Box, ObservationSpace, flat_size
 from proxima.core.types import PyTree
-from proxima.nets.actor_critic import Dense, MLPConfig
+from proxima.nets.actor_critic import MLPConfig
+from proxima.nets.encoder import Encoder, encoder, flat
 from proxima.nets.mlp import MLP, mlp
 
 SMALLEST_HALF = 1e-8  # a coordinate whose bounds coincide is 0 in units
@@ -20,35 +21,39 @@ SMALLEST_HALF = 1e-8  # a coordinate whose bounds coincide is 0 in units
 class DeterministicActor(eqx.Module):
     """Observations ↦ actions in units, flat, (..., numbers of an action)."""
 
+    encoder: Encoder
     net: MLP
-    adapter: Dense = eqx.field(static=True)
 
     def __call__(self, obs: PyTree) -> Array:
-        return jnp.tanh(self.net(self.adapter(obs)))
+        return jnp.tanh(self.net(self.encoder(obs)))
 
 
 class QEnsemble(eqx.Module):
-    """Observations and actions in units ↦ Q of each of its nets."""
+    """Observations and actions in units ↦ Q of each of its nets, which share nothing."""
 
+    encoders: tuple[Encoder, ...]
     nets: tuple[MLP, ...]
-    adapter: Dense = eqx.field(static=True)
 
     def __call__(self, obs: PyTree, units: Array) -> tuple[Array, ...]:
         """Q by every net, each (...)."""
-        inputs = jnp.concatenate([self.adapter(obs), units], axis=-1)
-        return tuple(net(inputs)[..., 0] for net in self.nets)
+        values = []
+        for encode, net in zip(self.encoders, self.nets, strict=True):
+            inputs = jnp.concatenate([encode(obs), units], axis=-1)
+            values.append(net(inputs)[..., 0])
+        return tuple(values)
 
     def first(self, obs: PyTree, units: Array) -> Array:
         """Q by the first net, whose gradient trains the actor."""
-        return QEnsemble(self.nets[:1], self.adapter)(obs, units)[0]
+        return QEnsemble(self.encoders[:1], self.nets[:1])(obs, units)[0]
 
 
 def deterministic_actor(
     key: Array, config: MLPConfig, observation_space: ObservationSpace, action_space: Box
 ) -> DeterministicActor:
     """An orthogonal net whose last gain is 0.01: its first actions are the middle of the range."""
-    sizes = (flat_size(observation_space), *config.hidden, flat_size(action_space))
-    return DeterministicActor(mlp(key, sizes, config.activation, 0.01), Dense(observation_space))
+    encode = encoder(key, config.torso, observation_space, config.torso_width)
+    sizes = (encode.size, *config.hidden, flat_size(action_space))
+    return DeterministicActor(encode, mlp(key, sizes, config.activation, 0.01))
 
 
 def q_ensemble(
@@ -59,16 +64,18 @@ def q_ensemble(
     count: int,
 ) -> QEnsemble:
     """`count` orthogonal nets that differ in their first weights only."""
-    sizes = (flat_size(observation_space) + flat_size(action_space), *config.hidden, 1)
-    nets = [mlp(net_key, sizes, config.activation, 1.0) for net_key in jax.random.split(key, count)]
-    return QEnsemble(tuple(nets), Dense(observation_space))
+    keys = jax.random.split(key, count)
+    encoders = [encoder(one, config.torso, observation_space, config.torso_width) for one in keys]
+    sizes = (encoders[0].size + flat_size(action_space), *config.hidden, 1)
+    nets = [mlp(one, sizes, config.activation, 1.0) for one in keys]
+    return QEnsemble(tuple(encoders), tuple(nets))
 
 
 def to_units(space: Box, action: Array) -> Array:
     """Actions of the space as flat numbers in [-1, 1]."""
-    flat = Dense(space)(action)
-    middle, half = _range(space, flat)
-    return (flat - middle) / half
+    numbers = flat(action, len(space.shape))
+    middle, half = _range(space, numbers)
+    return (numbers - middle) / half
 
 
 def from_units(space: Box, units: Array) -> Array:

@@ -27,6 +27,7 @@ from proxima.core.functions import object_at
 from proxima.core.network import Network
 from proxima.core.spaces import ObservationSpace, Space, zeros
 from proxima.core.types import PyTree
+from proxima.nets.encoder import check_normalized
 
 PARTS = ("policy", "value", "critic")  # that a user's module must have
 
@@ -154,6 +155,7 @@ def check_network(problem: Problem, normalize_observations: bool) -> None:
     network = problem.network
     spaces = problem.observation_space, problem.action_space
     network.kind.check_spaces(network.config, *spaces, problem.env_name)
+    check_normalized(problem.observation_space, problem.env_name, normalize_observations)
     if network.kind.raw_observations and normalize_observations:
         raise ProximaError(
             f"algorithm.normalize_observations: the {network.name} net takes lengths and positions "

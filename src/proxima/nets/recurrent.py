@@ -20,6 +20,7 @@ from proxima.core.network import PolicyAndValue
 from proxima.core.spaces import ACTION_MASK, Fields, ObservationSpace, action_mask, box, fields
 from proxima.core.trees import select
 from proxima.core.types import PyTree
+from proxima.nets.encoder import Encoder
 from proxima.nets.mlp import Linear, affine, linear, orthogonal
 
 Kind = Literal["gru", "lstm"]
@@ -76,7 +77,7 @@ class Cell(eqx.Module):
 class Recurrent(eqx.Module):
     """A policy and a value of what was seen; satisfies `core.network.Remembering`."""
 
-    encode: Any = eqx.field(static=True)  # observations ↦ vectors
+    encode: Encoder
     cell: Cell
     heads: PolicyAndValue  # over the cell's output, beside it the action mask
 

@@ -100,7 +100,7 @@ def test_the_gradient_is_that_of_settled_sweeps():
 def test_the_net_fits_and_masks():
     config = GridConfig(hidden=(8,))
     NETWORK.check_spaces(config, SPACE, ACTIONS, "Maze-v0")
-    assert NETWORK.shares_torso(config)
+    assert NETWORK.shares_torso(config, SPACE)
     net = NETWORK.make(jax.random.key(0), config, SPACE, ACTIONS)
     assert isinstance(net, GridActorCritic)
     obs = observations()

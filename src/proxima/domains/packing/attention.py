@@ -249,7 +249,7 @@ NETWORK = Network(
     config=AttentionConfig,
     make=packing_actor_critic,
     check_spaces=check_spaces,
-    shares_torso=lambda config: True,
+    shares_torso=lambda config, space: True,
     raw_observations=True,
     checks=checks,
 )

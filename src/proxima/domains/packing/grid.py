@@ -236,6 +236,6 @@ NETWORK = Network(
     config=GridConfig,
     make=grid_actor_critic,
     check_spaces=check_spaces,
-    shares_torso=lambda config: True,
+    shares_torso=lambda config, space: True,
     raw_observations=True,
 )
