@@ -16,6 +16,7 @@ from jax import Array
 from proxima.core.trees import Rows, pack_flags, pack_rows
 from proxima.core.types import PyTree
 
+NOWHERE = 2**30  # an index beyond any buffer: what goes there is not stored
 # Samples to rows, and the way back.
 Pack = Callable[[PyTree], tuple[Rows, Callable[[Rows], PyTree]]]
 
@@ -50,12 +51,12 @@ def capacity_of(replay: Replay) -> int:
 
 
 def slots(replay: Replay, mask: Array) -> tuple[Array, Array]:
-    """Where `add` puts rows, (N,), and how many it lets in; the capacity stands for nowhere."""
+    """Where `add` puts rows, (N,), NOWHERE for those that it leaves out; and how many it lets in."""
     capacity = capacity_of(replay)
     rank = jnp.cumsum(mask, dtype=jnp.int32) - 1  # of a row among those let in
     count = jnp.sum(mask, dtype=jnp.int32)
     stored = mask & (rank >= count - capacity)  # no index is written twice
-    return jnp.where(stored, (replay.position + rank) % capacity, capacity), count
+    return jnp.where(stored, (replay.position + rank) % capacity, NOWHERE), count
 
 
 def add(replay: Replay, rows: Rows, mask: Array) -> Replay:
@@ -70,7 +71,7 @@ def add(replay: Replay, rows: Rows, mask: Array) -> Replay:
         # A scatter of one row becomes an update that XLA repeats for each reader, on copies of the
         # whole buffer; a second row that goes nowhere keeps it a scatter, which writes in place.
         rows = jax.tree.map(lambda part: jnp.tile(part, (2, 1)), rows)
-        index = jnp.append(index, capacity)
+        index = jnp.append(index, NOWHERE)
     return Replay(
         rows=jax.tree.map(lambda old, new: old.at[index].set(new, mode="drop"), replay.rows, rows),
         position=(replay.position + count) % capacity,
@@ -82,8 +83,12 @@ def sample(replay: Replay, key: Array, count: int) -> Rows:
     """Rows (count, width), drawn uniformly with replacement among those that hold a sample."""
     # A remainder of 32 random bits favours no row by more than size / 2³²; `randint` works twice as hard.
     size = jnp.maximum(replay.size, 1).astype(jnp.uint32)
-    chosen = jax.random.bits(key, (count,)) % size
-    rows: Rows = jax.tree.map(lambda part: part[chosen], replay.rows)
+    return take(replay, jax.random.bits(key, (count,)) % size)
+
+
+def take(replay: Replay, index: Array) -> Rows:
+    """The rows (count, width) at these places."""
+    rows: Rows = jax.tree.map(lambda part: part[index], replay.rows)
     return rows
 
 
