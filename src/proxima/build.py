@@ -20,6 +20,7 @@ ALGORITHMS = {
     "ppo": "proxima.algorithms.ppo:ALGORITHM",
     "ddpg": "proxima.algorithms.ddpg:ALGORITHM",
     "spo": "proxima.algorithms.spo:ALGORITHM",
+    "dqn": "proxima.algorithms.dqn:ALGORITHM",
 }
 DOMAINS = {
     "control": "proxima.domains.control.domain:DOMAIN",

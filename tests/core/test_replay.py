@@ -5,22 +5,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proxima.core.replay import add, empty, sample
+from proxima.core.replay import add, empty, pack_samples, pack_sequences, sample
 
 CAPACITY, WIDTH = 7, 3
+EXAMPLE = jnp.zeros((1, WIDTH))
 
 
 def filled(numbers, capacity=CAPACITY, mask=None):
     """A buffer after rows that hold one number each."""
     rows = jnp.broadcast_to(jnp.asarray(numbers, jnp.float32)[:, None], (len(numbers), WIDTH))
     mask = jnp.ones(len(numbers), bool) if mask is None else jnp.asarray(mask)
-    return add(empty(capacity, WIDTH), rows, mask)
+    return add(empty(capacity, EXAMPLE), rows, mask)
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 7, 20])
 def test_the_ring_keeps_the_newest_rows_that_were_let_in(block):
     draw = np.random.default_rng(block)
-    replay, reference = empty(CAPACITY, WIDTH), []
+    replay, reference = empty(CAPACITY, EXAMPLE), []
     adding = jax.jit(add)
     for _ in range(15):
         rows = draw.normal(size=(block, WIDTH)).astype(np.float32)
@@ -61,7 +62,7 @@ def test_the_same_key_draws_the_same_rows():
 
 
 def test_trials_side_by_side_have_buffers_of_their_own():
-    replays = jax.vmap(lambda _: empty(CAPACITY, WIDTH))(jnp.arange(2))
+    replays = jax.vmap(lambda _: empty(CAPACITY, EXAMPLE))(jnp.arange(2))
     for value in range(5):
         rows = jnp.stack([jnp.full((1, WIDTH), value), jnp.full((1, WIDTH), 10.0 + value)])
         mask = jnp.asarray([[True], [value % 2 == 0]])
@@ -89,7 +90,7 @@ def test_a_compiled_loop_writes_the_buffer_in_place(trials):
 
         return jax.lax.fori_loop(0, 10, step, (replay, key))
 
-    replay, key, function = empty(capacity, WIDTH), jax.random.key(0), one
+    replay, key, function = empty(capacity, EXAMPLE), jax.random.key(0), one
     if trials is not None:
         replay = jax.tree.map(lambda leaf: jnp.stack([leaf] * trials), replay)
         key, function = jax.random.split(key, trials), jax.vmap(one)
@@ -107,7 +108,42 @@ def test_a_single_update_of_one_trial_writes_in_place_too(count):
         replay = add(replay, rows, jnp.ones(count, bool))
         return jax.tree.map(lambda leaf: leaf[None], replay), sample(replay, key, 8)
 
-    replays = jax.tree.map(lambda leaf: leaf[None], empty(100_000, WIDTH))
+    replays = jax.tree.map(lambda leaf: leaf[None], empty(100_000, EXAMPLE))
     arguments = (replays, jnp.ones((count, WIDTH)), jax.random.key(0))
     program = jax.jit(update, donate_argnums=0).lower(*arguments).compile()
     assert program.memory_analysis().temp_size_in_bytes < replays.rows.nbytes / 10
+
+
+def picture_samples(draw, *leading):
+    """Samples with bytes, numbers and a mask, as an agent with pictures and masked actions keeps them."""
+    return {
+        "picture": jnp.asarray(draw.integers(0, 256, (*leading, 4, 4, 2)), jnp.uint8),
+        "mask": jnp.asarray(draw.random((*leading, 30)) < 0.5),
+        "reward": jnp.asarray(draw.normal(size=leading), jnp.float32),
+        "terminated": jnp.asarray(draw.random(leading) < 0.5),
+    }
+
+
+def test_bytes_are_kept_as_bytes_and_flags_as_bits_and_both_come_back():
+    draw = np.random.default_rng(0)
+    samples = picture_samples(draw, 5)
+    rows, unpack = pack_samples(samples)
+    replay = add(empty(6, samples), rows, jnp.ones(5, bool))
+    numbers, pictures = replay.rows
+    assert numbers.shape == (6, 2 + 2) and numbers.dtype == jnp.float32
+    assert pictures.shape == (6, 32) and pictures.dtype == jnp.uint8
+    index = jax.random.bits(jax.random.key(2), (9,)) % 5
+    drawn = unpack(sample(replay, jax.random.key(2), 9))
+    for name, leaf in samples.items():
+        assert drawn[name].dtype == leaf.dtype
+        np.testing.assert_array_equal(drawn[name], leaf[index])
+
+
+def test_sequences_with_bytes_come_back_from_the_buffer():
+    steps = picture_samples(np.random.default_rng(1), 3, 2)
+    rows, unpack = pack_sequences(steps)
+    replay = add(empty(4, steps, pack_sequences), rows, jnp.asarray([False, True]))
+    assert [part.shape for part in replay.rows] == [(4, 3 * 4), (4, 3 * 32)]
+    restored = unpack(jax.tree.map(lambda part: part[:1], replay.rows))
+    for name, leaf in steps.items():
+        np.testing.assert_array_equal(restored[name], leaf[:, 1:])

@@ -1,9 +1,10 @@
 """Packing into one array loses nothing."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from proxima.core.trees import blank, pack_flags, pack_rows, select
+from proxima.core.trees import blank, fingerprint, pack_flags, pack_rows, select
 
 
 def test_packing_round_trip_keeps_shapes_types_and_values():
@@ -18,6 +19,41 @@ def test_packing_round_trip_keeps_shapes_types_and_values():
         for name, leaf in tree.items():
             np.testing.assert_array_equal(restored[name], leaf[rows])
             assert restored[name].dtype == leaf.dtype
+
+
+def test_bytes_stay_bytes_beside_the_numbers():
+    tree = {
+        "picture": jnp.arange(48, dtype=jnp.uint8).reshape(2, 3, 2, 2, 2) * 5,
+        "reward": jnp.arange(6.0).reshape(2, 3),
+        "light": jnp.asarray([[0, 255, 7], [8, 9, 10]], jnp.uint8),
+    }
+    packed, unpack = pack_rows(tree, 2)
+    assert [(part.shape, str(part.dtype)) for part in packed] == [
+        ((2, 3, 1), "float32"),
+        ((2, 3, 9), "uint8"),
+    ]
+    chosen = unpack(tuple(part[1, :2] for part in packed))
+    for name, leaf in tree.items():
+        np.testing.assert_array_equal(chosen[name], leaf[1, :2])
+        assert chosen[name].dtype == leaf.dtype
+
+
+def test_nothing_but_bytes_is_a_pair_too():
+    picture = jnp.arange(24, dtype=jnp.uint8).reshape(2, 3, 4)
+    (numbers, rest), unpack = pack_rows(picture, 1)
+    assert numbers.shape == (2, 0) and rest.shape == (2, 12)
+    np.testing.assert_array_equal(unpack((numbers, rest)), picture)
+
+
+def test_another_byte_is_another_fingerprint():
+    draw = np.random.default_rng(0)
+    picture = draw.integers(0, 256, (3, 4, 4), np.uint8)
+    picture[1] = picture[0]
+    picture[2] = picture[0]
+    picture[2, 1, 2] ^= 1
+    for tree in (picture, {"picture": picture, "number": np.ones(3, np.float32)}):
+        first, same, other = np.asarray(fingerprint(jax.tree.map(jnp.asarray, tree)))
+        assert first == same != other
 
 
 def test_select_spreads_the_condition():
@@ -38,7 +74,7 @@ def test_flags_come_back_and_take_a_24th_of_the_room():
     narrow, widen = pack_flags(tree, 2)
     assert {name: leaf.shape[2:] for name, leaf in narrow.items()} == {
         "mask": (3,),
-        "flag": (1,),
+        "flag": (),
         "all": (2,),
         "number": (4,),
     }

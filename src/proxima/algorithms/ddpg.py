@@ -35,10 +35,10 @@ from proxima.core.hyper import make_hyper, without_numbers
 from proxima.core.losses import absolute_error, smooth_error, value_error
 from proxima.core.network import NetworkSpec
 from proxima.core.normalize import Moments, add_samples, first_moments, normalize
-from proxima.core.replay import Replay, add, empty, sample
+from proxima.core.replay import Replay, add, empty, pack_samples, sample
 from proxima.core.returns import td_target
 from proxima.core.spaces import Box, Space, flat_size, zeros
-from proxima.core.trees import merge_leading, pack_rows, select
+from proxima.core.trees import merge_leading, select
 from proxima.core.types import Acted, PerEnv, PyTree, Transition, View
 from proxima.nets.actor_critic import MLPConfig
 from proxima.nets.deterministic import (
@@ -201,19 +201,24 @@ class DDPG(eqx.Module):
         actor_key, critic_key = jax.random.split(key)
         spaces = self.problem.observation_space, self.action_space
         numbers = flat_size(self.action_space)
-        width = 2 * flat_size(spaces[0]) + numbers + 2
         obs, zero = zeros(spaces[0]), jnp.zeros((), jnp.int32)
         path = PerEnv(jnp.zeros((self.problem.num_envs, numbers)))
         actor = deterministic_actor(actor_key, self.network, *spaces)
         critic = q_ensemble(critic_key, self.network, *spaces, self.config.critics)
         return Learner(
             nets=Nets(_untrained(actor), _untrained(critic), gradient_steps=zero),
-            replay=empty(self.config.buffer_size, width),
+            replay=empty(self.config.buffer_size, self._example()),
             steps=zero,
             hyper=self.hyper,
             obs_moments=first_moments(obs) if self.config.normalize_observations else None,
             ou_path=path if self.config.exploration == "ou" else None,
         )
+
+    def _example(self) -> Sample:
+        """One sample of zeros, which shapes the buffer's rows."""
+        obs = jax.tree.map(jnp.asarray, zeros(self.problem.observation_space, (1,)))
+        action = jnp.asarray(zeros(self.action_space, (1,)))
+        return Sample(obs, action, jnp.zeros(1), obs, jnp.zeros(1, bool))
 
     def noise(self, learner: Learner | None, key: Array, shape: tuple[int, ...]) -> Noise:
         """The randomness of a rollout, `shape` being (T, B); without a learner, of single actions."""
@@ -259,7 +264,7 @@ class DDPG(eqx.Module):
     ) -> tuple[Learner, dict[str, Array]]:
         """The learner with the rollout in its buffer and, after the warm-up, after some gradient steps."""
         config, hyper = self.config, learner.hyper
-        rows, unpack = pack_rows(samples_of(rollout), 1)
+        rows, unpack = pack_samples(samples_of(rollout))
         replay = add(learner.replay, rows, rollout.mask.reshape(-1))
         steps = learner.steps + rollout.mask.size
         ready = (steps >= hyper.warmup_steps) & (replay.size >= config.batch_size)

@@ -259,7 +259,7 @@ class PPO(eqx.Module):
         change = hyper.final_learning_rate - hyper.learning_rate
         rate = hyper.learning_rate + progress * change
 
-        def step(carry, minibatch: Array):
+        def step(carry, minibatch):
             before, stopped = carry
             differentiate = jax.value_and_grad(self._loss, has_aux=True)
             (_, means), gradient = differentiate(unravel(before[0]), hyper, unpack(minibatch))
@@ -274,7 +274,9 @@ class PPO(eqx.Module):
 
         def epoch(carry, order: Array):
             minibatches = config.batch_size // config.minibatch_size
-            shuffled = rows[order].reshape(minibatches, -1, rows.shape[-1])
+            shuffled = jax.tree.map(
+                lambda part: part[order].reshape(minibatches, -1, part.shape[-1]), rows
+            )
             batch: Batch = unpack(shuffled)
             shape = batch.weight.shape  # minibatches, samples or sequences, steps of these
             advantage, weight = (
@@ -289,7 +291,7 @@ class PPO(eqx.Module):
             return carry, (means, any_rows)
 
         carry = ((flat, learner.optimizer), jnp.asarray(False))
-        orders = permutations(key, config.epochs_per_update, len(rows))
+        orders = permutations(key, config.epochs_per_update, len(jax.tree.leaves(rows)[0]))
         ((flat, optimizer), _), (means, any_rows) = jax.lax.scan(epoch, carry, orders)
         metrics = dict(zip(METRICS, masked_mean(means, any_rows), strict=False))
         metrics["train/learning_rate"] = rate

@@ -223,14 +223,14 @@ class SPO(eqx.Module):
         env = self.search.env
         net = self.network.make(key, env.observation_space, env.action_space)
         obs, config = zeros(env.observation_space), self.config
-        width = jax.eval_shape(lambda: pack_sequences(self._empty_rollout())[0]).shape[-1]
+        sequences = config.buffer_size // config.sequence_length
         return Learner(
             net=net,
             target=jax.tree.map(jnp.copy, net),
             optimizer=ADAM.init(ravel_pytree(net)[0]),
             duals=self.hyper.initial_duals,
             dual_optimizer=ADAM.init(self.hyper.initial_duals),
-            replay=empty(config.buffer_size // config.sequence_length, width),
+            replay=empty(sequences, self._empty_rollout(), pack_sequences),
             hyper=self.hyper,
             obs_moments=first_moments(obs) if config.normalize_observations else None,
         )

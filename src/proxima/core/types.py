@@ -65,7 +65,7 @@ class Streams(NamedTuple):
 class PerEnv(NamedTuple):
     """Marks a part of a learner that has one entry per environment, (B, ...)."""
 
-    value: Array
+    value: PyTree
 
 
 class TrainState(NamedTuple):

@@ -117,7 +117,7 @@ def learner_specs(learners: PyTree) -> PyTree:
     """The learners' part of `specs`."""
 
     def of_part(part: PyTree) -> PyTree:
-        return PerEnv(P(TRIAL, DATA)) if isinstance(part, PerEnv) else P(TRIAL)  # type: ignore[arg-type]
+        return PerEnv(P(TRIAL, DATA)) if isinstance(part, PerEnv) else P(TRIAL)
 
     return jax.tree.map(of_part, learners, is_leaf=lambda part: isinstance(part, PerEnv))
 
