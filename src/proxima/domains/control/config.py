@@ -27,6 +27,8 @@ class EnvConfig:
     params: Mapping[str, float | int | bool | str] = field(default_factory=dict)
     """The environment's own settings: gymnax EnvParams fields, gymnasium.make or envpool.make keywords,
     or those of make_env."""
+    hidden: tuple[Annotated[int, Ge(0)], ...] = ()
+    """Entries of the observation that the policy does not get to see, by number: they are always 0."""
     workers: Annotated[int, Ge(0)] = 0
     """gymnasium: processes that step the environments, 0 for none but the trainer's own;
     envpool: threads, 0 for as many as there are cores."""

@@ -16,11 +16,13 @@ from proxima.build import backends
 from proxima.core.errors import ProximaError
 from proxima.core.faults import Fault
 from proxima.core.functions import GIVEN, path_to
+from proxima.core.types import Env
 from proxima.domains import judging, reinforcement
 from proxima.domains.control.config import BACKENDS, EnvConfig
 from proxima.domains.control.film import film_of
 from proxima.domains.domain import Domain, Prepared
 from proxima.domains.environments import suggestion
+from proxima.domains.interface import Interface, interface_of
 from proxima.domains.judging import Built
 from proxima.report import returns
 from proxima.scenario.tree import RULES, A, EnvironmentScenario, N
@@ -86,16 +88,27 @@ def build(scenario: ControlScenario) -> Built:
         from proxima.domains.control.gymnax import interface, make
 
         env = make(config)
-        return reinforcement.compiled(scenario, env)._replace(interface=interface(env))
+        return _compiled(scenario, env, interface(env))
     if config.is_own:
         from proxima.domains.control.compiled import ready
         from proxima.domains.control.own import is_compiled, make_own
 
         env = make_own(config)
         if is_compiled(env):
-            return reinforcement.compiled(scenario, ready(env, config))
+            made = ready(env, config)
+            spaces = made.observation_space, made.action_space
+            return _compiled(scenario, made, interface_of(*spaces))
         env.close()
     return _build_on_host(scenario)
+
+
+def _compiled(scenario: ControlScenario, env: Env, interface: Interface) -> Built:
+    from proxima.domains.control.hidden import hiding_env, hiding_interface
+
+    hidden, name = scenario.env.hidden, scenario.env.name
+    built = reinforcement.compiled(scenario, hiding_env(env, hidden, name))
+    shown = hiding_interface(interface, env.observation_space, hidden, name)
+    return built._replace(interface=shown)
 
 
 def _build_on_host(scenario: ControlScenario) -> Built:
