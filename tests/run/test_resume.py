@@ -96,18 +96,18 @@ def test_killed_while_it_finishes(name, workdir, whole):
 
 
 def test_a_process_killed_while_it_finishes(workdir, whole):
-    three = KINDS["ppo, three trials"]
+    three = KINDS["ppo with memory, three trials"]
     policy = workdir / "logs" / three.case.name / "latest" / "trial_1" / "policy"
     said = stop_when(three.case.command(), workdir, policy.exists, signal.SIGKILL)
     assert said.code == -signal.SIGKILL
     run = latest(workdir, three.case)
     resumed = run_process(["resume", three.case.name], workdir)
     assert resumed.code == 0, resumed.err
-    check_same(run, whole("ppo, three trials"))
+    check_same(run, whole("ppo with memory, three trials"))
 
 
 def test_policies_that_were_written_are_not_exported_again(workdir, whole, monkeypatch):
-    three, write, written = KINDS["ppo, three trials"], judging.write_policy, []
+    three, write, written = KINDS["ppo with memory, three trials"], judging.write_policy, []
 
     def noted(exported, weights, description, directory):
         if len(written) == 2:
@@ -121,7 +121,7 @@ def test_policies_that_were_written_are_not_exported_again(workdir, whole, monke
         run_multiple_experiments(load(three.case.name, three.case.settings))
     resume_experiment(three.case.name)
     assert written == ["trial_0", "trial_1", None, "trial_2"]
-    check_same(latest(workdir, three.case), whole("ppo, three trials"))
+    check_same(latest(workdir, three.case), whole("ppo with memory, three trials"))
 
 
 def test_a_ring_of_steps_was_overwritten_from_its_start(whole):

@@ -10,6 +10,7 @@ from proxima.algorithms.ppo import PPOConfig, ppo
 from proxima.core.types import HostStep
 from proxima.domains.control import gymnasium as adapter
 from proxima.domains.control.config import EnvConfig
+from proxima.nets.actor_critic import MLPConfig
 from proxima.train.host import program as host
 
 MODES = ("same_step", "next_step")
@@ -108,13 +109,14 @@ def make(
     trials: int = 1,
     autoreset="same_step",
     groups: int = 1,
+    network: MLPConfig | None = None,
     **settings,
 ):
     """A small program, its agent and the pools it has made so far."""
     algorithm = PPOConfig(
         batch_size=NUM_ENVS * STEPS, minibatch_size=16, epochs_per_update=2, **settings
     )
-    agent = ppo(algorithm, problem_of(adapter.spaces(config), NUM_ENVS))
+    agent = ppo(algorithm, problem_of(adapter.spaces(config), NUM_ENVS, network))
     spies = []
 
     def spied(num_envs, render):

@@ -111,6 +111,7 @@ def generate(directory: Path) -> None:
     domain_of(scenario).data.generate(scenario, directory)
 
 
+MEMORY = ("network.memory=lstm", "network.memory_size=4")
 OFTEN, SELDOM = "checkpoint.frequency=1", "checkpoint.frequency=7"
 PENDULUM = (
     *SMALL,
@@ -144,11 +145,14 @@ LANGUAGE = tuple(f"{key}={json.dumps(value)}" for key, value in texts.TINY.items
 HOST = {"saves_every": 7 * 64, "exact": False}
 KINDS = {
     "ppo": kind("cartpole", 4096, (15, 40), *TINY, OFTEN),
-    "ppo, three trials": kind(
-        "cartpole", 2048, (12,), *TINY, "trials=3", "checkpoint.frequency=3", saves_every=3 * 64
+    "ppo with memory, three trials": kind(
+        *("cartpole", 2048, (12,), *TINY, *MEMORY, "trials=3", "checkpoint.frequency=3"),
+        saves_every=3 * 64,
     ),
     "gymnasium": kind("cartpole_host", 2048, (12,), *BUDGET, SELDOM, **HOST),
-    "envpool": kind("cartpole_envpool", 2048, (12,), *BUDGET, SELDOM, "env.groups=2", **HOST),
+    "envpool, with memory": kind(
+        "cartpole_envpool", 2048, (12,), *BUDGET, *MEMORY, SELDOM, "env.groups=2", **HOST
+    ),
     "fields in workers": kind("cartpole_host", 2048, (12,), *FIELDS, **HOST),
     "td3": kind("pendulum_td3", 1600, (50,), *PENDULUM, OFTEN, begins_at=600),
     "td3, gymnasium": kind(
