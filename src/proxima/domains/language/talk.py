@@ -20,7 +20,7 @@ from proxima.domains.language.generate import Generator, check_room
 from proxima.domains.language.hf import load_model
 from proxima.domains.language.hub import locate
 from proxima.domains.language.model import REFERENCE
-from proxima.domains.language.stages import ADAPTER, SFT, TITLE, stages_of
+from proxima.domains.language.stages import ADAPTER, SFT, policy_of, stages_of
 from proxima.domains.language.tokenizer import Tokenizer, load_tokenizer, unpadded
 from proxima.nets.transformer import Decoder
 from proxima.run.files import RunFiles, find_run
@@ -82,7 +82,7 @@ Turn = dict[str, str]  # role and content
 def find_model(
     reference: str, output_directory: str = "logs", trial: int | None = None, before: bool = False
 ) -> ModelFolder:
-    """The policy of a run, or with `before` the model that its PPO started from."""
+    """The policy of a run, or with `before` the model that its training started from."""
     folder = Path(reference)
     if (folder / "config.json").is_file():
         if before:
@@ -110,9 +110,10 @@ def find_model(
     if (policy := scenario.policy) is not None:
         settings = settings._replace(usual=policy.new_tokens, temperature=policy.temperature)
     if before:
-        return ModelFolder(
-            _first(files.trial(index), scenario), f"{name}, before {TITLE}", settings
-        )
+        stage = policy_of(scenario)
+        title = "its policy was trained" if stage is None else stage.title
+        folder = _first(files.trial(index), scenario, title)
+        return ModelFolder(folder, f"{name}, before {title}", settings)
     return ModelFolder(_last(files.trial(index), scenario, files), name, settings)
 
 
@@ -217,14 +218,14 @@ def _last(home: Path, scenario: LanguageScenario, files: RunFiles) -> Path:
     return folder
 
 
-def _first(home: Path, scenario: LanguageScenario) -> Path:
-    """What the policy was before PPO."""
+def _first(home: Path, scenario: LanguageScenario, title: str) -> Path:
+    """What the policy was before it was trained by the stage of that title."""
     folder = home / SFT.model
     if (folder / "config.json").is_file():
         return folder
     if scenario.model.path is not None and scenario.sft is None:
         return locate(scenario.model.path)
-    raise ProximaError(f"{folder}: the model from before {TITLE} is not there")
+    raise ProximaError(f"{folder}: the model from before {title} is not there")
 
 
 def _turns(speaker: Speaker, turns: list[Turn]) -> str:
