@@ -1,4 +1,4 @@
-"""DPO: its losses against slow loops and TRL's formulas, what counts in a text, and that it learns from pairs."""
+"""DPO: its losses against slow loops and TRL's formulas, what counts in a text, and that it learns."""
 
 import jax
 import jax.numpy as jnp
@@ -101,7 +101,8 @@ def slow(base, policy):
     ids = [[*answer.ids, EOS] for answer in ANSWERS]
     rows = list(zip(ids, [answer.given for answer in ANSWERS], strict=True))
     return tuple(
-        np.array([slow_log_prob(decoder, *row) for row in rows]) for decoder in (policy.decoder, base)
+        np.array([slow_log_prob(decoder, *row) for row in rows])
+        for decoder in (policy.decoder, base)
     )
 
 
@@ -165,7 +166,9 @@ def preferences(count=12, rated=False):
 
     def answers(number, low):
         return [
-            Answer([*random.integers(5, 15, 2).tolist(), *random.integers(low, low + 5, 3).tolist()], 2)
+            Answer(
+                [*random.integers(5, 15, 2).tolist(), *random.integers(low, low + 5, 3).tolist()], 2
+            )
             for _ in range(number)
         ]
 
@@ -177,7 +180,9 @@ def preferences(count=12, rated=False):
     train, others = side(count), side(6)
     by_number = [Pairs(range(half), range(half, 2 * half)) for half in (count, 6)]
     ratings = [1.0] * count + [-1.0] * count
-    source = rated_pairs(range(2 * count), ratings, 1.0, 0) if rated else given_pairs(by_number[0], 0)
+    source = (
+        rated_pairs(range(2 * count), ratings, 1.0, 0) if rated else given_pairs(by_number[0], 0)
+    )
     return Preferences(train, source, others, by_number[1])
 
 

@@ -1,4 +1,4 @@
-"""Runs of DPO end to end on a tiny budget: files, pages, exact resume, a loss that is no number, pairs with LoRA."""
+"""Runs of DPO end to end on a tiny budget: files, pages, exact resume, no number for a loss, given pairs."""
 
 import json
 from pathlib import Path
@@ -112,7 +112,7 @@ def test_given_pairs_with_lora_by_ipo_and_the_best_checkpoint(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     rows = {
-        "prompt": [f"the {rng.choice(['film', 'story', 'cast'])} number {i}" for i in range(60)],
+        "prompt": [f"film {i}" for i in range(60)],
         "chosen": [f" was {rng.choice(GOOD)} ." for _ in range(60)],
         "rejected": [f" was {rng.choice(BAD)} ." for _ in range(60)],
     }

@@ -90,7 +90,10 @@ def long_prompts(root):
     ("settings", "words"),
     [
         (no_pairs, r"dpo\.rating_gap: 1, and no two ratings differ"),
-        (no_ratings, "data: dpo needs pairs: columns prompt, chosen and rejected, or text and rating"),
+        (
+            no_ratings,
+            "data: dpo needs pairs: columns prompt, chosen and rejected, or text and rating",
+        ),
         (long_prompts, r"row 12: a prompt of .* or dpo\.new_tokens"),
         ({"evaluation.judge": "no_module.judge"}, "evaluation.judge: cannot import no_module"),
     ],
