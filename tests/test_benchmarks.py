@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from proxima.core.errors import ProximaError
+
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 ONCE = ("--repeat", "1", "--updates", "1")
 PROGRAMS = {
@@ -31,3 +33,27 @@ def test_runs(script, monkeypatch, capfd):
     monkeypatch.setenv("NPROC", "2")
     runpy.run_path(str(BENCHMARKS / script), run_name="__main__")
     assert "steps_per_second" in capfd.readouterr().out
+
+
+def test_methods_are_set_beside_each_other_seed_by_seed(tmp_path):
+    methods = runpy.run_path(str(BENCHMARKS / "language_methods.py"))
+    names = methods["FIGURES"]
+
+    def method(gain, start=0.0):
+        before = {seed: dict.fromkeys(names, start + seed) for seed in range(5)}
+        after = {seed: dict.fromkeys(names, start + seed + gain) for seed in range(5)}
+        return methods["Method"](before, after, dict.fromkeys(range(5), 60.0))
+
+    both = {"PPO": method(1.0), "DPO": method(0.5)}
+    text = methods["table"](both)
+    assert "| SFT | 2.00 [" in text and "| PPO | 3.00 [" in text and "| DPO | 2.50 [" in text
+    assert "- DPO − PPO, seed by seed: reward −0.50 [−0.50, −0.50]" in text
+    assert "95 % intervals over 5 trials (seeds 0, 1, 2, 3, 4)" in text
+    with pytest.raises(ProximaError, match="PPO and DPO did not start alike with seed 0"):
+        methods["table"](both | {"DPO": method(0.5, start=0.1)})
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{methods['START']}\nold\n{methods['END']}\nafter\n")
+    for _ in range(2):
+        methods["into"](page, text)
+    assert page.read_text().startswith("before\n") and page.read_text().endswith("\nafter\n")
+    assert page.read_text().count("| SFT |") == 1 and "old" not in page.read_text()

@@ -179,7 +179,8 @@ class Domain(NamedTuple):
     networks: Mapping[str, str] = {}  # kinds of network it offers, and where their Network is
     # What a program gives as its environment, a name or an object → the section `env` of a scenario.
     env_settings: Callable[[Any], Mapping[str, Any]] | None = None
-    curve: tuple[str, str] = ("", "eval/return_mean")  # stage and metric of the learning curve
+    # Of a scenario, stage and metric of the learning curve.
+    curve: Callable[[Any], tuple[str, str]] = lambda scenario: ("", "eval/return_mean")
     # Runs in which it differs were not evaluated on the same episodes, so these are not paired.
     evaluated_on: Callable[[Mapping[str, Any], Mapping[str, Any] | None], Mapping[str, Any]] = (
         evaluated_on

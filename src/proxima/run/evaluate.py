@@ -98,7 +98,7 @@ def _find_checkpoint(reference: str, output_directory: str, trial: int | None) -
     )
     make_run_importable(folder)
     files = RunFiles(folder.resolve().parent)
-    if files.info.is_file() and domain_of(scenario := load_scenario(files)).curve[0]:
+    if files.info.is_file() and domain_of(scenario := load_scenario(files)).curve(scenario)[0]:
         raise _no_episodes(scenario)
     manifest = checkpoint.load_manifest(folder)
     wanted = manifest["scenario"].get("evaluation", {}).get("checkpoint", checkpoint.LAST)

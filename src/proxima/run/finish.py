@@ -295,7 +295,7 @@ def _draw_all(run: Run, summary: Summary) -> None:
     if not judged:
         return
     folder, title, random = run.files.plots, summary.scenario, judged[0].random
-    curves = read_curves(run.files, run.domain.curve, summary.trials)
+    curves = read_curves(run.files, run.domain.curve(run.scenario), summary.trials)
     figure = comparison.learning_figure(curves, title, summary.target_reward)
     save(figure, folder / "learning_curves.png")
     figure = comparison.returns_figure(

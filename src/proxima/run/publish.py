@@ -52,7 +52,7 @@ def _register(run: Run, summary: Summary) -> None:
     """The best policy to the registry: of those that reached the target or, where there is none, of all."""
     folders = {trial.trial: run.files.trial(trial.trial) / "policy" for trial in summary.trials}
     about = {k: describe_exported(path) for k, path in folders.items() if (path / ABOUT).is_file()}
-    figure = run.domain.curve[1].removeprefix("eval/")
+    figure = run.domain.curve(run.scenario)[1].removeprefix("eval/")
     scores = {
         k: validation_score(summary.trials[k], policy["checkpoint"]["kind"], figure)
         for k, policy in about.items()

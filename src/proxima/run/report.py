@@ -90,7 +90,7 @@ def _load_run(files: RunFiles) -> Compared:
             f"{files.root}: no stage of it was evaluated in episodes: nothing to compare"
         )
     domain = domain_of(scenario)
-    curves = read_curves(files, domain.curve, summary.trials)
+    curves = read_curves(files, domain.curve(scenario), summary.trials)
     ground = domain.evaluated_on(to_mapping(scenario), read_info(files).data)
     return Compared(comparison.RunCurves(summary.scenario, curves, summary.trials), ground)
 

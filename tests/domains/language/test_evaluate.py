@@ -25,6 +25,7 @@ from proxima.domains.language.model import (
 )
 from proxima.domains.language.rewards import RewardComputer
 from proxima.domains.language.samples import Experience
+from proxima.domains.language.stages import DPO, PPO
 from proxima.domains.language.tokenizer import Tokenizer, train_tokenizer, unpadded
 from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import DecoderConfig, new_decoder
@@ -254,6 +255,13 @@ def test_each_alarm(kind, figures, words):
     assert alarm.kind == kind and alarm.step == 10
     assert re.search(words, alarm.text)
     assert re.search("Raise|Read", alarm.text)  # what to do
+
+
+def test_remedies_are_those_of_the_stage_that_trains_the_policy():
+    history = [{"eval/kl": 0.0}, {"eval/kl": 11.0}]
+    (ppo,), (dpo,) = (sounding(history, AlarmConfig(), stage.closer) for stage in (PPO, DPO))
+    assert "Raise kl.coefficient or lower kl.target, or" in ppo.text
+    assert "Raise dpo.beta or lower dpo.learning_rate, or" in dpo.text
 
 
 def test_alarms_have_bounds():

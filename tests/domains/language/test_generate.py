@@ -13,6 +13,8 @@ from proxima.domains.language.generate import (
     compiled_completions,
     completions_of,
     draw,
+    likeliest,
+    limits_of,
 )
 from proxima.domains.language.model import REFERENCE, score_completions
 from proxima.domains.language.samples import Rows
@@ -105,6 +107,72 @@ def test_padding_and_mates_change_nothing(base, prompts):
     np.testing.assert_allclose(together.log_probs[:2], fewer.log_probs, atol=1e-5)
 
 
+def slow_filter(logits, top_k, top_p):
+    """The probabilities of the tokens that are left, one after the other; equals stay together."""
+    ranked = sorted(set(logits.tolist()), reverse=True)
+    kept = set()
+    for value in ranked:  # the top_k likeliest, and those as likely as the last of them
+        if top_k is None or len(kept) < top_k:
+            kept |= set(np.flatnonzero(logits == value).tolist())
+    weights = {token: np.exp(float(logits[token])) for token in kept}
+    whole, sum_, nucleus = sum(weights.values()), 0.0, set()
+    for value in ranked:
+        own = [token for token in kept if logits[token] == value]
+        for token in own:
+            if top_p is None or sum_ < top_p * whole:
+                nucleus |= set(own)
+            sum_ += weights[token]
+    total = sum(weights[token] for token in nucleus)
+    return np.array([weights[t] / total if t in nucleus else 0.0 for t in range(len(logits))])
+
+
+TIED = [0.0, 2.0, 1.0, 2.0, 1.0, 1.0, -3.0, -np.inf]
+LIMITS = [(1, None), (2, None), (3, None), (5, None), (100, None), (None, 0.3), (None, 0.55)]
+LIMITS += [(None, 0.9), (None, 1.0), (3, 0.5), (6, 0.8), (2, 1.0), (None, 1e-9), (1, 1e-9)]
+
+
+@pytest.mark.parametrize(("top_k", "top_p"), LIMITS)
+def test_the_tokens_that_are_left_are_those_of_a_slow_loop(top_k, top_p):
+    rows = np.random.default_rng(0).normal(size=(6, len(TIED))).astype(np.float32)
+    rows[0], rows[1] = TIED, 0.0  # ties, and nothing but ties
+    logits = jnp.asarray(rows)
+    allowed = np.asarray(likeliest(logits, limits_of(top_k, top_p, len(TIED))))
+    for row, kept in zip(rows, allowed, strict=True):
+        expected = slow_filter(row, top_k, top_p)
+        left = np.where(kept, np.exp(row.astype(np.float64)), 0.0)
+        np.testing.assert_allclose(left / left.sum(), expected, rtol=1e-6)
+
+
+def test_draws_have_the_probabilities_of_what_is_left():
+    vocabulary, rows = 70, 40_000
+    logits = 2.0 * jax.random.normal(jax.random.key(0), (1, vocabulary))
+    uniform = jax.random.uniform(jax.random.key(1), (rows,))
+    many = jnp.broadcast_to(logits, (rows, vocabulary))
+    allowed = jnp.broadcast_to(likeliest(logits, limits_of(20, 0.8, vocabulary)), many.shape)
+    tokens, log_probs = jax.jit(draw)(many, uniform, allowed)
+    expected = slow_filter(np.asarray(logits)[0], 20, 0.8)
+    assert 1 < np.sum(expected > 0) < 20
+    shares = np.bincount(tokens, minlength=vocabulary) / rows
+    assert np.all(shares[expected == 0] == 0.0)
+    assert np.all(np.abs(shares - expected) < 5 * np.sqrt(expected / rows) + 1e-4)
+    # what is said of a token is what the policy says, as with greedy
+    np.testing.assert_allclose(log_probs, jax.nn.log_softmax(logits[0])[tokens], atol=1e-5)
+
+
+def test_limits_that_keep_everything_change_no_bit(base, tokenizer, prompts):
+    rows, key = left_padded(prompts, 0, 8), jax.random.key(4)
+    plain = Generator(base, tokenizer, NEW).generate(REFERENCE, rows, key)
+    assert limits_of(None, None, base.config.vocabulary) is None
+    for top_k, top_p in ((None, 1.0), (10**6, None), (base.config.vocabulary, 1.0)):
+        limited = Generator(base, tokenizer, NEW, top_k=top_k, top_p=top_p)
+        found = limited.generate(REFERENCE, rows, key)
+        for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(plain), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    one = Generator(base, tokenizer, NEW, top_k=1).generate(REFERENCE, rows, key)
+    greedy = Generator(base, tokenizer, NEW, greedy=True).generate(REFERENCE, rows, key)
+    assert one.completions.ids.tolist() == greedy.completions.ids.tolist()
+
+
 def test_any_eos_ends_a_row_and_is_its_last_token(base):
     rows = left_padded([[5, 4, 6]] * 64, 0, 8)  # an EOS in the prompt ends nothing
     free = sample(base, REFERENCE, rows, jax.random.key(0))
@@ -149,9 +217,11 @@ def test_numbers_do_not_compile_again(base, prompts):
         return completions_of(*args, **sizes)
 
     run = jax.jit(counted, static_argnames=("new_tokens", "greedy"))
-    for temperature, pad in ((1.0, 0), (0.3, 5)):
+    for temperature, pad, top_p in ((1.0, 0, 0.9), (0.3, 5, 0.2)):
         ends = jnp.asarray([3], jnp.int32)
-        run(base, None, rows, jax.random.key(0), temperature, ends, pad, new_tokens=NEW)
+        numbers = (temperature, ends, pad)
+        limits = limits_of(7, top_p, base.config.vocabulary)
+        run(base, None, rows, jax.random.key(0), *numbers, new_tokens=NEW, limits=limits)
     assert len(traces) == 1
 
 
@@ -190,6 +260,12 @@ def test_bad_prompts_are_refused_in_words(base, tokenizer):
     for temperature in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ProximaError, match=r"temperature: .*above 0; greedy"):
             Generator(base, tokenizer, NEW, temperature)
+    for top_k in (0, -3):
+        with pytest.raises(ProximaError, match=r"top_k: .*at least 1 token"):
+            Generator(base, tokenizer, NEW, top_k=top_k)
+    for top_p in (0.0, 1.5, -0.1, float("nan")):
+        with pytest.raises(ProximaError, match=r"top_p: .*above 0 and at most 1"):
+            Generator(base, tokenizer, NEW, top_p=top_p)
     small = tiny.decoder(tokenizer.size - 1)
     with pytest.raises(ProximaError, match="take the tokenizer that belongs to the model"):
         Generator(small, tokenizer, NEW)

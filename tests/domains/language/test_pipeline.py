@@ -76,6 +76,36 @@ def test_nothing_is_trained_before_all_is_there(settings, words, tmp_path, monke
         prepare(load("movie_critic", TINY | settings))
 
 
+DPO = {key: value for key, value in TINY.items() if not key.startswith(("ppo.", "reward_model."))}
+DPO |= {"reward_model": None, "dpo.new_tokens": 6}
+
+
+def long_prompts(root):
+    pairs = {"chosen": ["good"] * 12, "rejected": ["bad"] * 12}
+    table(root / "texts.parquet", prompt=[*PROMPTS["prompt"][:11], "word " * 30], **pairs)
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (no_pairs, r"dpo\.rating_gap: 1, and no two ratings differ"),
+        (
+            no_ratings,
+            "data: dpo needs pairs: columns prompt, chosen and rejected, or text and rating",
+        ),
+        (long_prompts, r"row 12: a prompt of .* or dpo\.new_tokens"),
+        ({"evaluation.judge": "no_module.judge"}, "evaluation.judge: cannot import no_module"),
+    ],
+)
+def test_dpo_too_is_refused_before_anything_is_trained(settings, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_texts(tmp_path)
+    settings = settings if isinstance(settings, dict) else settings(tmp_path)
+    with pytest.raises(ProximaError, match=words):
+        prepare(load("movie_critic_dpo", DPO | settings))
+
+
 def test_a_run_that_lacks_its_judge_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_texts(tmp_path)

@@ -6,7 +6,7 @@ import pytest
 from scenario_files import file_message, message
 
 from proxima.domains.language.config import LanguageScenario
-from proxima.domains.language.domain import summarize
+from proxima.domains.language.domain import curve, summarize
 from proxima.domains.language.stages import stages_of
 from proxima.run.evaluate import profile_scenario
 from proxima.scenario import (
@@ -21,6 +21,7 @@ from proxima.scenario import (
 
 LANGUAGE = [name for name in shipped() if isinstance(load(name), LanguageScenario)]
 LEAST = "domain: language\nsft: {}\nppo: {}\nreward_model: {}\n"
+DPO = "domain: language\nsft: {}\ndpo: {}\n"
 
 
 def names_of(scenario):
@@ -32,11 +33,28 @@ def test_the_domain_makes_the_kind():
     assert isinstance(load("cartpole"), EnvironmentScenario)
     assert names_of(load("movie_critic")) == ["sft", "reward_model", "ppo"]
     assert names_of(load("smollm2_positive")) == ["ppo"]
+    assert names_of(load("movie_critic_dpo")) == ["sft", "reward_model", "dpo"]
+
+
+def test_dpo_needs_no_reward_where_there_is_a_judge(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(DPO)
+    scenario = load(path)
+    assert names_of(scenario) == ["sft", "dpo"] and not scenario.has_reward
+    assert scenario.policy is scenario.dpo
+    assert curve(scenario) == ("dpo", "eval/judge")
+    assert curve(load("movie_critic_dpo")) == ("dpo", "eval/reward")
+    assert curve(load("movie_critic")) == ("ppo", "eval/reward")
 
 
 @pytest.mark.parametrize(
     ("stages", "model"),
-    [("ppo: {}", "model"), ("reward_model: {}", None), ("sft: {}\nreward_model: {}", "reference")],
+    [
+        ("ppo: {}", "model"),
+        ("dpo: {}", "model"),
+        ("reward_model: {}", None),
+        ("sft: {}\nreward_model: {}", "reference"),
+    ],
 )
 def test_a_summary_names_only_what_a_stage_leaves(stages, model):
     text = f"domain: language\nmodel: {{path: tiny}}\nreward: {{path: judge}}\n{stages}\n"
@@ -44,7 +62,7 @@ def test_a_summary_names_only_what_a_stage_leaves(stages, model):
     trial = SimpleNamespace(details=None, run_id="run")
     paths = summarize(scenario, [trial], []).paths
     assert (paths.get("model") and paths["model"].rpartition("/")[2]) == model
-    assert ("samples" in paths) == ("ppo" in stages), "only completions are shown"
+    assert ("samples" in paths) == ("po: {}" in stages), "only completions are shown"
 
 
 @pytest.mark.parametrize("name", LANGUAGE)
@@ -56,7 +74,9 @@ def test_what_is_written_can_be_read_again(name):
 @pytest.mark.parametrize("name", LANGUAGE)
 def test_a_shipped_one_writes_only_what_differs_from_the_defaults(name):
     written = parse(shipped()[name].read_text(), name)
-    defaults = to_mapping(from_mapping(parse(LEAST + "lora: {}\n", name), name))
+    policy = "dpo" if "dpo" in written else "ppo"
+    least = LEAST.replace("ppo", policy) + "lora: {}\n"
+    defaults = to_mapping(from_mapping(parse(least, name), name))
 
     def leaves(tree, above=()):
         for key, value in tree.items():
@@ -122,6 +142,27 @@ def test_a_stage_is_left_out_by_null_and_a_section_that_is_null_has_its_defaults
             "ppo.minibatch_size: 32 is not a multiple of ppo.micro_batches (3); "
             "nearest that work: 30 or 33",
         ),
+        (
+            LEAST + "dpo: {}\n",
+            "dpo: given, and so is ppo: both train the policy, from the same start; leave one out",
+        ),
+        (DPO.replace("dpo: {}", "dpo: {beta: 0.0}"), "dpo.beta: 0.0 is not allowed"),
+        (DPO.replace("dpo: {}", "dpo: {los: ipo}"), "dpo.los: unknown key; did you mean loss?"),
+        (DPO.replace("dpo: {}", "dpo: {loss: hinge}"), 'dpo.loss: "hinge" is not allowed'),
+        (DPO.replace("dpo: {}", "dpo: {label_smoothing: 0.5}"), "dpo.label_smoothing: 0.5 is not"),
+        (
+            DPO.replace("dpo: {}", "dpo: {loss: ipo, label_smoothing: 0.1}"),
+            "dpo.label_smoothing: 0.1, and dpo.loss is ipo, which smooths no labels",
+        ),
+        (
+            DPO.replace("dpo: {}", "dpo: {new_tokens: 36}"),
+            "dpo.new_tokens: 36 after prompts of data.prompt_tokens (5) do not fit",
+        ),
+        (
+            DPO + "evaluation: {judge: null}\n",
+            "evaluation.judge: null, and there is no reward either, so that nobody would measure",
+        ),
+        (DPO + "model: {mesh: {data: 3}}\n", "dpo.batch_size: 64 cannot be divided into"),
         (
             LEAST.replace("ppo: {}", "ppo: {batch_size: 6, advantage: group}"),
             "ppo.batch_size: 6 is not a multiple of ppo.group_size (4)",

@@ -34,6 +34,7 @@ reward_model: {}
 ppo: {new_tokens: 6, temperature: 0.5}
 """
 RUN = "20260101-000000-critic"
+THREE = ["the film", "a very good", "not"]
 
 
 def write_model(folder, seed, template=None):
@@ -68,6 +69,13 @@ def home(tmp_path_factory):
     write_run(root, "judge", judging, models=())
     control = "env: {name: CartPole-v1}\nalgorithm: {name: ppo}\ntraining: {max_steps: 1000}\n"
     write_run(root, "balance", control, models=())
+    (root / "gap.txt").write_text("the film\n\na very\n")
+    (root / "broken.txt").write_bytes(b"the film\n\xff\n")
+    (root / "texts.jsonl").write_text('{"text": "the film"}\n')
+    (root / "odd.pdf").write_text("the film")
+    (root / "long.txt").write_text(f"the film\n{'film ' * 40}\n")
+    (root / "three.txt").write_text("the film\na very good\r\nnot\n")
+    (root / "three.jsonl").write_text("".join(f'{{"prompt": "{text}"}}\n' for text in THREE))
     write_model(root / "plain", 3)
     write_model(root / "chatty", 4, TEMPLATE)
     return root
@@ -122,6 +130,21 @@ def test_before_without_fine_tuning_is_the_model_it_started_from(home, monkeypat
             "longer than the model's context of 32",
         ),
         (("generate", "critic", "--prompt", "x", "--temperature", "0"), "--greedy"),
+        (("generate", "critic", "--prompt", "x", "--temperature", "nan"), "must be above 0"),
+        (("generate", "critic", "--prompt", "x", "--top-k", "0"), "--top-k: 0, and at least 1"),
+        (("generate", "critic", "--prompt", "x", "--top-p", "1.5"), "--top-p: 1.5 must be above 0"),
+        (("chat", "critic", "--top-p", "0"), "--top-p: 0 must be above 0 and at most 1"),
+        (("generate", "critic", "--prompt", "x", "--greedy", "--top-k", "3"), "--greedy: takes"),
+        (("generate", "critic"), "--prompt, --prompts: neither is given"),
+        (("generate", "critic", "--prompt", "x", "--prompts", "a.txt"), "both are given"),
+        (("generate", "critic", "--prompts", "no.txt"), r"no\.txt: cannot be read"),
+        (("generate", "critic", "--prompts", "no.jsonl"), r"no\.jsonl: no such file"),
+        (("generate", "critic", "--prompts", "gap.txt"), r"gap\.txt: line 2 is empty"),
+        (("generate", "critic", "--prompts", "broken.txt"), r"broken\.txt: line 2 is not UTF-8"),
+        (("generate", "critic", "--prompts", "plain"), "is a folder"),
+        (("generate", "critic", "--prompts", "texts.jsonl"), "has no column prompt"),
+        (("generate", "critic", "--prompts", "odd.pdf"), r"ending in \.txt, \.parquet"),
+        (("generate", "critic", "--prompts", "long.txt"), "prompt 2: the prompt: has .* tokens"),
         (("generate", "plain", "--prompt", "x", "--before"), "is a model, not a run"),
         (("generate", "plain", "--prompt", "x", "--turns"), "no chat template"),
         (("chat", "balance"), "not about language"),
@@ -206,6 +229,41 @@ def test_generate_json(main):
     for each in found["completions"]:
         assert set(each) == {"text", "tokens", "ended"} and 1 <= each["tokens"] <= 6
     assert found["completions"] != found["before"]  # two models
+
+
+def test_a_file_of_prompts_is_completed_line_by_line(main, home):
+    said = main("generate", "critic", "--prompts", "three.txt", "--count", "2", "--json")
+    found = json.loads(said.out)
+    assert said.code == 0 and found["seed"] == 0
+    assert [row["prompt"] for row in found["prompts"]] == THREE
+    assert all(len(row["completions"]) == 2 for row in found["prompts"])
+    assert all(1 <= each["tokens"] <= 6 for row in found["prompts"] for each in row["completions"])
+    table = main("generate", "critic", "--prompts", "three.jsonl", "--count", "2", "--json")
+    assert json.loads(table.out)["prompts"] == found["prompts"]
+    plain = main("generate", "critic", "--prompts", "three.txt", "--count", "2").out
+    for row in found["prompts"]:
+        assert plain.count(row["prompt"]) >= 2
+    told = main("generate", "critic", "--prompts", "three.txt", "--count", "2", "--to", "out.jsonl")
+    assert "out.jsonl" in told.out
+    rows = [json.loads(line) for line in (home / "out.jsonl").read_text().splitlines()]
+    assert rows == found["prompts"]
+
+
+def test_many_prompts_are_drawn_several_at_a_time(home, monkeypatch):
+    monkeypatch.setattr(talk, "AT_ONCE", 2)
+    speaker = talk.load(talk.find_model(str(home / "plain")))
+    speaker = speaker._replace(settings=speaker.settings._replace(new_tokens=4, greedy=True))
+    texts = [*THREE, "the film is a very good film"]
+    found = talk.say_all(speaker, texts, count=1)
+    assert found == [talk.say(speaker, text) for text in texts], "greedy: whoever stands beside it"
+
+
+def test_top_k_and_top_p_change_what_is_drawn_and_one_token_is_greedy(main):
+    def said(*flags):
+        return main("generate", "critic", "--prompt", "a", "--temperature", "2.0", *flags).out
+
+    assert said("--top-k", "1") == said("--top-p", "1e-6") == said("--greedy")
+    assert said("--top-p", "1.0") == said("--top-k", "100000") == said() != said("--greedy")
 
 
 def test_generate_shows_before_and_after(main):

@@ -1,8 +1,9 @@
 """The commands that talk to models: chat, generate, model import and export."""
 
 import json as json_module
+import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +27,12 @@ Folder = Annotated[Path, typer.Option(help="Folder to write it to.", callback=ex
 TOKENS = "Tokens of a reply at most; default: as trained, or as many as fit."
 NewTokens = Annotated[int | None, typer.Option(help=TOKENS, min=1)]
 Temperature = Annotated[float | None, typer.Option(help="Of sampling; default: as trained.")]
+TopK = Annotated[int | None, typer.Option(help="Only the so many likeliest tokens.")]
+TopP = Annotated[float | None, typer.Option(help="Only the likeliest tokens of this probability.")]
+PROMPTS = "A file of prompts: .txt, a line each, or a table with a column prompt."
+Prompts = Annotated[Path | None, typer.Option(help=PROMPTS, callback=expand)]
+TO = "Write prompts and completions there, JSON lines, instead of showing them."
+To = Annotated[Path | None, typer.Option(help=TO, callback=expand)]
 Greedy = Annotated[bool, typer.Option("--greedy", help="Always the likeliest token.")]
 TURNS = "Ask in chat turns, or go on with plain text."
 Turns = Annotated[bool | None, typer.Option("--turns/--plain", help=TURNS)]
@@ -55,6 +62,8 @@ def chat(
     run: Model,
     new_tokens: NewTokens = None,
     temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
     greedy: Greedy = False,
     turns: Turns = None,
     trial: Trial = None,
@@ -68,7 +77,8 @@ def chat(
 
     console = plain_console()
     model = talk.find_model(run, output, trial)
-    speaker = talk.load(_settled(model, new_tokens, temperature, greedy, turns))
+    flags = _flags(new_tokens, temperature, top_k, top_p, greedy, turns)
+    speaker = talk.load(_settled(model, flags))
     what = "It answers you." if speaker.chats else "It goes on with what you write."
     _write(console, f"{speaker.name}. {what} {HELP}", style="dim")
     conversation: list[talk.Turn] = []
@@ -84,46 +94,89 @@ def chat(
 
 def generate(
     run: Model,
-    prompt: Annotated[str, typer.Option(help="The text to go on from.")],
-    count: Annotated[int, typer.Option(help="Completions to draw.", min=1)] = 1,
+    prompt: Annotated[str | None, typer.Option(help="The text to go on from.")] = None,
+    prompts: Prompts = None,
+    count: Annotated[int, typer.Option(help="Completions of a prompt.", min=1)] = 1,
     new_tokens: NewTokens = None,
     temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
     greedy: Greedy = False,
     turns: Turns = None,
     before: Before = False,
     trial: Trial = None,
     seed: Annotated[int, typer.Option(help="Seed of the drawing.", min=0)] = 0,
+    to: To = None,
     output: Output = "logs",
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Let a language run's policy complete a prompt."""
+    """Let a language run's policy complete a prompt, or those of a file."""
     from proxima.domains.language import talk
     from proxima.terminal import plain_console
 
-    if not prompt.strip():
-        raise ProximaError("--prompt: is empty; give some words to go on from")
+    asked = _asked(prompt, prompts)
+    flags = _flags(new_tokens, temperature, top_k, top_p, greedy, turns)
     models = {"before": talk.find_model(run, output, trial, before=True)} if before else {}
     models["after"] = talk.find_model(run, output, trial)
-    completions: dict[str, list[talk.Completion]] = {}
+    completions: dict[str, list[list[talk.Completion]]] = {}
     for name, model in models.items():
-        speaker = talk.load(_settled(model, new_tokens, temperature, greedy, turns))
-        text = talk.written(speaker, prompt)
-        _say_what_fits(speaker, talk.limit(speaker, text))
-        completions[name] = talk.say(speaker, text, count, seed)
+        speaker = talk.load(_settled(model, flags))
+        texts = [talk.written(speaker, text) for text in asked]
+        if prompts is not None:
+            completions[name] = talk.say_all(speaker, texts, count, seed)
+            continue
+        _say_what_fits(speaker, talk.limit(speaker, texts[0]))
+        completions[name] = [talk.say(speaker, texts[0], count, seed)]
+    rows = [
+        {"prompt": text}
+        | {
+            "completions" if name == "after" else name: [one._asdict() for one in all_[row]]
+            for name, all_ in completions.items()
+        }
+        for row, text in enumerate(asked)
+    ]
+    about = {"model": models["after"].name, "seed": seed}
+    if to is not None:
+        _write_rows(to, rows)
     if json:
-        plain = {"model": models["after"].name, "prompt": prompt, "seed": seed}
-        for name, texts in completions.items():
-            key = "completions" if name == "after" else name
-            plain[key] = [completion._asdict() for completion in texts]
-        print(json_module.dumps(plain, indent=2, ensure_ascii=False))
+        whole = about | (rows[0] if prompts is None else {"prompts": rows})
+        print(json_module.dumps(whole, indent=2, ensure_ascii=False))
         return
     console = plain_console()
-    for name, texts in completions.items():
+    if to is not None:
+        _write(console, f"Completions: {to}")
+        return
+    for name, all_ in completions.items():
         if before:
             _write(console, name.capitalize(), style="bold")
-        for text, *_ in texts:
-            _write(console, text if speaker.chats else f"{prompt}{text}")
+        for text, said in zip(asked, all_, strict=True):
+            for completion in said:
+                _write(console, completion.text if speaker.chats else f"{text}{completion.text}")
+
+
+def _asked(prompt: str | None, prompts: Path | None) -> list[str]:
+    """The prompts of the command line or of a file; one of the two is given."""
+    from proxima.domains.language.tables import read_prompts
+
+    if (prompt is None) == (prompts is None):
+        which = "neither is given" if prompt is None else "both are given"
+        raise ProximaError(f"--prompt, --prompts: {which}; give a text, or a file of prompts")
+    if prompts is not None:
+        return read_prompts(prompts)
+    assert prompt is not None
+    if not prompt.strip():
+        raise ProximaError("--prompt: is empty; give some words to go on from")
+    return [prompt]
+
+
+def _write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """A file of JSON lines, whole or not at all."""
+    from proxima.files import explaining, replacing
+
+    lines = (json_module.dumps(row, ensure_ascii=False) for row in rows)
+    with explaining(f"--to {path}"), replacing(path) as temporary:
+        temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def import_model(source: Source, to: Folder, debug: Debug = False) -> None:
@@ -217,21 +270,34 @@ def _lines(console: "Console") -> Iterator[str]:
             yield line
 
 
-def _settled(
-    model: "talk.ModelFolder",
+def _flags(
     new_tokens: int | None,
     temperature: float | None,
+    top_k: int | None,
+    top_p: float | None,
     greedy: bool,
     chat: bool | None,
-) -> "talk.ModelFolder":
-    """The model, asked as the flags say; None: as it was trained."""
-    if temperature is not None and temperature <= 0:
+) -> dict[str, Any]:
+    """How the flags ask a model; those that were not given are left out: as it was trained."""
+    from proxima.domains.language.generate import check_limits
+
+    if temperature is not None and not 0 < temperature < math.inf:
         raise ProximaError(
             f"--temperature {temperature:g}: must be above 0; --greedy takes the likeliest token"
         )
-    flags = {"new_tokens": new_tokens, "temperature": temperature, "greedy": greedy, "chat": chat}
-    given: dict[str, Any] = {name: flag for name, flag in flags.items() if flag is not None}
-    return model._replace(settings=model.settings._replace(**given))
+    check_limits(top_k, top_p, ("--top-k", "--top-p"))
+    if greedy and (top_k is not None or top_p is not None):
+        raise ProximaError(
+            "--greedy: takes the likeliest token, whatever --top-k and --top-p say; leave one out"
+        )
+    limits = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    flags = {"new_tokens": new_tokens, **limits, "greedy": greedy, "chat": chat}
+    return {name: flag for name, flag in flags.items() if flag is not None}
+
+
+def _settled(model: "talk.ModelFolder", flags: dict[str, Any]) -> "talk.ModelFolder":
+    """The model, asked as the flags say."""
+    return model._replace(settings=model.settings._replace(**flags))
 
 
 def _write(console: "Console", text: str, style: str | None = None) -> None:

@@ -207,6 +207,38 @@ class LanguagePPOConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DPOConfig:
+    """Direct preference optimization: the policy learns from pairs, without a reward and without sampling."""
+
+    loss: Literal["sigmoid", "ipo"] = "sigmoid"
+    """sigmoid: DPO's own; ipo: the squared distance of a pair's margin to 1 / 2, which ends somewhere."""
+    beta: Annotated[float, Gt(0)] = 0.1
+    """The price of leaving the reference; a pair's margin is beta times the difference of its log-ratios."""
+    label_smoothing: Annotated[float, Interval(ge=0, lt=0.5)] = 0.0
+    """With sigmoid: the share of pairs that is believed to be the wrong way round."""
+    length_normalized: bool = False
+    """Log-ratios are means over an answer's tokens instead of sums."""
+    updates: Annotated[int, Ge(1)] = 150
+    """Optimizer steps."""
+    batch_size: Annotated[int, Ge(1)] = 64
+    """Pairs per optimizer step; with ratings twice as many texts, each compared with all the others."""
+    learning_rate: Annotated[float, Ge(0)] = 3e-4
+    """Peak of a one-cycle schedule."""
+    weight_decay: Annotated[float, Ge(0)] = 0.0
+    """AdamW's: towards 0, not towards the reference."""
+    max_grad_norm: Annotated[float, Gt(0)] = 1.0
+    """Gradients longer than this are shortened to it."""
+    rating_gap: Annotated[float, Ge(0)] = 1.0
+    """Where pairs are made of ratings: only texts whose ratings differ by more than this."""
+    held_out_pairs: Annotated[int, Ge(1)] = 2000
+    """Pairs of held-out texts for loss and accuracy."""
+    new_tokens: Annotated[int, Ge(1)] = 20
+    """Tokens of a completion at most, when the policy is measured."""
+    temperature: Annotated[float, Gt(0)] = 1.0
+    """Of sampling, when the policy is measured; it is trained at 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class AlarmConfig:
     """What the Evaluator warns of."""
 
@@ -227,7 +259,7 @@ class LanguageEvaluationConfig:
     prompts: Annotated[int, Ge(2)] = 128
     """Held-out prompts."""
     frequency: Annotated[int, Ge(1)] = 10
-    """Updates of PPO between two evaluations."""
+    """Updates of the policy between two evaluations."""
     judge: str | None = "vader"
     """vader: the lexicon of vaderSentiment; or the dotted path of f(texts) → numbers; null: none."""
     samples: Annotated[int, Ge(0)] = 16
@@ -261,12 +293,20 @@ class LanguageScenario(Scenario):
     """A reward model from ratings or preferences; null leaves it out."""
     ppo: LanguagePPOConfig | None = None
     """PPO; null leaves it out."""
+    dpo: DPOConfig | None = None
+    """DPO, in the place of PPO; null leaves it out."""
     reward: RewardConfig = field(default_factory=RewardConfig)
-    """What PPO rewards."""
+    """What PPO rewards, and what every policy is measured by."""
     evaluation: LanguageEvaluationConfig = field(default_factory=LanguageEvaluationConfig)
     """How the policy is measured."""
 
     @property
-    def policy(self) -> LanguagePPOConfig | None:
+    def policy(self) -> LanguagePPOConfig | DPOConfig | None:
         """The settings of the stage that trains the policy."""
-        return self.ppo
+        return self.dpo if self.ppo is None else self.ppo
+
+    @property
+    def has_reward(self) -> bool:
+        """Whether something says what a completion is worth; the judge's opinion is no reward."""
+        reward = self.reward
+        return reward.kind == "function" or reward.path is not None or self.reward_model is not None

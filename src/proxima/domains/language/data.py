@@ -21,7 +21,6 @@ from proxima.core.errors import ProximaError
 from proxima.domains.language import tables
 from proxima.domains.language.config import TextDataConfig
 from proxima.domains.language.movie_reviews import obtain_archive, read_archive
-from proxima.domains.language.stages import POLICY
 from proxima.domains.language.tables import Table
 from proxima.domains.language.tokenizer import Tokenizer
 
@@ -29,6 +28,13 @@ FOLDER = Path("data") / "raw" / "language"
 SLOT = "{text}"
 # What templates that ask for the date are told in runs: today's would make tomorrow's run another one.
 DAY = datetime(2024, 7, 26)  # what Llama 3's template takes where nobody tells it
+
+
+class Answer(NamedTuple):
+    """What follows a prompt, as ids after the prompt's."""
+
+    ids: list[int]  # of both, without EOS
+    given: int  # how many of them are the prompt's; at least the first, which nothing comes before
 
 
 class Texts(NamedTuple):
@@ -144,17 +150,46 @@ def preferred(
     return chosen, _continued(config, table, table.rejected, tokenizer)
 
 
+def answers_of(
+    config: TextDataConfig, table: Table, answers: Sequence[str], tokenizer: Tokenizer
+) -> list[Answer]:
+    """The table's texts as answers to its prompts; where it has none, to the beginning of a text alone.
+
+    A prompt's ids are those that it is asked with. Where they do not begin the ids of prompt and answer
+    together, because a token reaches over the border, the answer is encoded by itself.
+    """
+    wholes = tokenizer.encode(answers)
+    if table.prompt is None:
+        return [Answer(ids, 1) for ids in wholes]
+    worded_prompts = worded(config, table.prompt, tokenizer)
+    together = tokenizer.encode([a + b for a, b in zip(worded_prompts, answers, strict=True)])
+    rows = zip(tokenizer.encode(worded_prompts), together, wholes, strict=True)
+    return [_answer(*row, tokenizer.bos_id) for row in rows]
+
+
+def _answer(prompt: list[int], together: list[int], alone: list[int], bos_id: int | None) -> Answer:
+    if together[: len(prompt)] == prompt:
+        return Answer(together, len(prompt))
+    return Answer([*prompt, *(alone[1:] if alone[:1] == [bos_id] else alone)], len(prompt))
+
+
 def prompts_of(
-    config: TextDataConfig, texts: Texts, tokenizer: Tokenizer, context: int, new_tokens: int
+    config: TextDataConfig,
+    texts: Texts,
+    tokenizer: Tokenizer,
+    context: int,
+    new_tokens: int,
+    section: str = "ppo",
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Training and held-out prompts as ids, each short enough for `new_tokens` to follow it.
 
     Without a column of prompts they are the beginnings of texts; texts no longer than that have none.
+    `section` is where a scenario sets new_tokens, for messages.
     """
     room = context - new_tokens
     if room < 1:
         raise ProximaError(
-            f"{POLICY}.new_tokens: {new_tokens} leaves no room for a prompt in the model's context of "
+            f"{section}.new_tokens: {new_tokens} leaves no room for a prompt in the model's context of "
             f"{context}"
         )
 
@@ -170,7 +205,7 @@ def prompts_of(
                 raise ProximaError(
                     f"{texts.source}: row {row}: a prompt of {len(ids)} tokens, and the model's context "
                     f"of {context} leaves room for 1 to {room} before {new_tokens} new ones; change the "
-                    f"row, data.prompt_tokens or {POLICY}.new_tokens"
+                    f"row, data.prompt_tokens or {section}.new_tokens"
                 )
         return prompts
 

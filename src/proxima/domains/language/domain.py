@@ -1,4 +1,4 @@
-"""Language: supervised fine-tuning, a reward model and PPO, one after the other, of a decoder."""
+"""Language: supervised fine-tuning, a reward model, and PPO or DPO, one after the other, of a decoder."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -12,13 +12,20 @@ from proxima.domains.language.config import LanguageScenario
 from proxima.domains.language.page import page
 from proxima.domains.language.results import LanguageTrial
 from proxima.domains.language.samples_page import PAGE, TABLE, report_trial
-from proxima.domains.language.stages import FIGURES, POLICY, STAGES, language_faults, stages_of
+from proxima.domains.language.stages import (
+    FIGURES,
+    STAGES,
+    language_faults,
+    policy_among,
+    policy_of,
+    stages_of,
+)
 from proxima.run.files import RunFiles
 from proxima.run.results import Change, StageResult, Summary, TrialResult
 from proxima.train.devices import ask_for_devices
 from proxima.train.stage import Row
 
-METRIC = "reward on held-out prompts"
+METRIC, OPINION = "reward on held-out prompts", "judge's opinion on held-out prompts"
 SMOLLM2 = Path("data/models/smollm2")
 
 
@@ -61,13 +68,19 @@ def summarize(
     first = RunFiles(Path(scenario.output_directory) / scenario.name / "runs" / trials[0].run_id)
     left = {}
     for stage in stages_of(scenario):
-        if stage.name == POLICY:
+        if stage is policy_of(scenario):
             left["samples"] = PAGE
         if stage.model:
             left["model"] = stage.model  # the last one's
     paths = {name: str(first.trial(0) / path) for name, path in left.items()}
     alarms = tuple(alarm for trial in details for alarm in trial.alarms)
-    return Added(METRIC, alarms=alarms, paths=paths)
+    return Added(METRIC if scenario.has_reward else OPINION, alarms=alarms, paths=paths)
+
+
+def curve(scenario: LanguageScenario) -> tuple[str, str]:
+    """The stage that trains the policy, and what speaks for it there; without one the last stage."""
+    stage = policy_of(scenario) or stages_of(scenario)[-1]
+    return stage.name, "eval/reward" if scenario.has_reward else "eval/judge"
 
 
 def overview(scenario: LanguageScenario) -> Overview:
@@ -116,7 +129,7 @@ def closing(summary: Summary) -> Closing:
     seconds = (f"{name} {stage.training_seconds:.0f}" for name, stage in stages.items())
     lines.append(f"Training of trial 0: {', '.join(seconds)} s")
     pointers = {}
-    if POLICY in stages:
+    if policy_among(stages) is not None:
         pointers = {
             "Samples, token by token": summary.paths["samples"],
             "The model": summary.paths["model"],
@@ -154,7 +167,7 @@ DOMAIN = Domain(
     page=page,
     trial_page=report_trial,
     details=(LanguageTrial, None),
-    curve=(POLICY, "eval/reward"),
+    curve=curve,
     data=Data("Texts", obtain),
     prepare_host=prepare_host,
 )

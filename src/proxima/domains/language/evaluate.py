@@ -1,7 +1,7 @@
 """How good a policy is: held-out prompts, the same random numbers every time, and a judge of its own.
 
     completions = the policy's own, at the sampling temperature
-    reward      the plain score: no price of KL, no penalty for a missing end
+    reward      the plain score: no price of KL, no penalty for a missing end; left out where there is none
     judge       an independent opinion of the completion alone; the prompt is not the policy's doing
     kl          Σ over a completion's tokens of log π − log π_ref (k1), in nats, then the mean
     distinct_n  different n-grams over all n-grams of all completions, the ends left out
@@ -43,12 +43,19 @@ class Measured(NamedTuple):
     texts: list[str]  # the completions, for people
     log_probs: Numbers  # (B, N), 0 on pads
     reference_log_probs: Numbers  # (B, N)
-    reward: Numbers
+    reward: Numbers | None
     judge: Numbers | None
     kl: Numbers
     entropy: Numbers  # mean over the completion's tokens
     length: Numbers  # tokens, an end among them
     ended: Numbers  # 1.0 or 0.0
+
+    @property
+    def worth(self) -> Numbers:
+        """What speaks for the policy: its reward or, where there is none, the judge's opinion."""
+        opinion = self.judge if self.reward is None else self.reward
+        assert opinion is not None  # `stages.dpo_faults`
+        return opinion
 
     def by_prompt(self) -> dict[str, list[float]]:
         """The figures of each prompt, to be paired with another policy's."""
@@ -61,7 +68,7 @@ class Measured(NamedTuple):
         return {
             "text": self.texts[prompt],
             "ended": bool(self.ended[prompt]),
-            "reward": float(self.reward[prompt]),
+            "reward": None if self.reward is None else float(self.reward[prompt]),
             "judge": None if self.judge is None else float(self.judge[prompt]),
         }
 
@@ -73,7 +80,7 @@ class Evaluator:
     def __init__(
         self,
         generator: Generator,
-        reward: RewardComputer,
+        reward: RewardComputer | None,
         judge: Judge | None,
         config: LanguageEvaluationConfig,
         prompts: Sequence[Sequence[int]],
@@ -98,12 +105,15 @@ class Evaluator:
         scored = _scored(self.generator.base, part, samples, self.generator.temperature)
         log_probs, reference, entropies = (np.asarray(part, np.float64) for part in scored)
         length = np.asarray(samples.completions.mask).sum(axis=1).astype(np.float64)
+        reward = (
+            None if self.reward is None else np.asarray(self.reward.scores(samples), np.float64)
+        )
         return Measured(
             samples=samples,
             texts=texts,
             log_probs=log_probs,
             reference_log_probs=reference,
-            reward=np.asarray(self.reward.scores(samples), np.float64),
+            reward=reward,
             judge=None if self.judge is None else np.asarray(self.judge(texts), np.float64),
             kl=(log_probs - reference).sum(axis=1),
             entropy=entropies.sum(axis=1) / length,
@@ -169,17 +179,15 @@ def figures(measured: Measured) -> dict[str, float]:
     tokens = [ids[:-1] if ended else ids for ids, ended in pairs]  # without the EOS
     length = measured.length
     named = {
-        "eval/reward": measured.reward.mean(),
-        "eval/reward_error": _error(measured.reward),
+        **_opinion("reward", measured.reward),
         "eval/kl": measured.kl.mean(),
         "eval/entropy": np.sum(measured.entropy * length) / length.sum(),
         "eval/length": length.mean(),
         "eval/eos_rate": measured.ended.mean(),
         "eval/distinct_1": distinct(tokens, 1),
         "eval/distinct_2": distinct(tokens, 2),
+        **_opinion("judge", measured.judge),
     }
-    if measured.judge is not None:
-        named |= {"eval/judge": measured.judge.mean(), "eval/judge_error": _error(measured.judge)}
     return {name: float(value) for name, value in named.items()}
 
 
@@ -224,9 +232,16 @@ def _unlearnt(measured: Measured) -> Experience:
         completions=measured.samples.completions,
         log_probs=jnp.asarray(measured.log_probs),
         reference_log_probs=jnp.asarray(measured.reference_log_probs),
-        scores=jnp.asarray(measured.reward),
+        scores=jnp.asarray(measured.worth),
         **dict.fromkeys(valued, jnp.zeros(measured.log_probs.shape)),
     )
+
+
+def _opinion(name: str, values: Numbers | None) -> dict[str, Any]:
+    """The mean of an opinion and its standard error; nothing where nobody has it."""
+    if values is None:
+        return {}
+    return {f"eval/{name}": values.mean(), f"eval/{name}_error": _error(values)}
 
 
 def _error(values: Numbers) -> float:

@@ -4,9 +4,10 @@
     while some row has not ended:  h = token through the model;  token ~ softmax(logits(h) / T)
 
 A row ends at any of the EOS ids, looked for among what was generated only, or at the limit, and then
-it is told as cut; no EOS is ever put there. Sampling is plain, without top-k or top-p: what the policy
-is trained on must be what it says. Prompts are padded on the left to one of a few widths, so that few
-programs are compiled. Left out on purpose: beams, penalties, several models at once.
+it is told as cut; no EOS is ever put there. In training and evaluation sampling is plain: what the policy
+is trained on must be what it says. Whoever reads its texts may leave out unlikely tokens (top-k, top-p).
+Prompts are padded on the left to one of a few widths, so that few programs are compiled. Left out on
+purpose: beams, penalties, several models at once.
 """
 
 import math
@@ -40,6 +41,12 @@ class Generator:
     new_tokens: int
     temperature: float = 1.0
     greedy: bool = False  # the most probable token each time; log-probabilities stay those at T
+    top_k: int | None = (
+        None  # draw among the so many likeliest tokens only; log-probabilities as above
+    )
+    top_p: float | None = (
+        None  # draw among the likeliest tokens that have this probability together
+    )
 
     def __post_init__(self) -> None:
         tokens, known = self.tokenizer.size, self.base.config.vocabulary
@@ -54,6 +61,7 @@ class Generator:
             raise ProximaError(
                 f"temperature: {self.temperature:g} must be above 0; greedy takes the likeliest token"
             )
+        check_limits(self.top_k, self.top_p)
 
     def generate(
         self, part: Part, prompts: Rows | Sequence[str] | Sequence[Ids], key: Array
@@ -71,6 +79,7 @@ class Generator:
             self.tokenizer.pad_id,
             new_tokens=self.new_tokens,
             greedy=self.greedy,
+            limits=limits_of(self.top_k, self.top_p, self.base.config.vocabulary),
         )
 
     def rows(self, prompts: Sequence[str] | Sequence[Ids]) -> Rows:
@@ -131,6 +140,33 @@ def check_room(what: str, count: int, new_tokens: int, context: int) -> None:
     )
 
 
+class Limits(NamedTuple):
+    """Which tokens are drawn from at all; scalars."""
+
+    top_k: Array | int
+    top_p: Array | float
+
+
+def check_limits(
+    top_k: int | None, top_p: float | None, names: tuple[str, str] = ("top_k", "top_p")
+) -> None:
+    """Refuses limits that leave no token, or that mean nothing; `names` are what the user calls them."""
+    if top_k is not None and top_k < 1:
+        raise ProximaError(f"{names[0]}: {top_k}, and at least 1 token is needed")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ProximaError(
+            f"{names[1]}: {top_p:g} must be above 0 and at most 1, which keeps all tokens"
+        )
+
+
+def limits_of(top_k: int | None, top_p: float | None, vocabulary: int) -> Limits | None:
+    """The limits as numbers of a compiled program; None where every token may be drawn."""
+    if top_k is None and top_p is None:
+        return None
+    most = vocabulary if top_k is None else min(top_k, vocabulary)
+    return Limits(jnp.int32(most), jnp.float32(1.0 if top_p is None else top_p))
+
+
 class _Loop(NamedTuple):
     """What goes round while tokens are drawn; ids, masks and log-probabilities (N, B)."""
 
@@ -153,6 +189,7 @@ def completions_of(
     pad_id: Array | int,
     new_tokens: int,
     greedy: bool = False,
+    limits: Limits | None = None,
 ) -> Samples:
     """Completions of the prompts; those of a row depend on the key, its number and its prompt alone."""
     rows, width = prompts.ids.shape
@@ -164,7 +201,8 @@ def completions_of(
     def write(loop: _Loop, h: Array) -> _Loop:
         logits = logits_of(decoder, h) / temperature
         at = loop.drawn
-        token, log_prob = draw(logits, None if greedy else uniform[at])
+        allowed = None if limits is None else likeliest(logits, limits)
+        token, log_prob = draw(logits, None if greedy else uniform[at], allowed)
         token = jnp.where(loop.going, token, pad_id)
         ended = jnp.any(token[:, None] == eos_ids[None], axis=1)
         return _Loop(
@@ -204,23 +242,48 @@ def completions_of(
 compiled_completions = partial(jax.jit, static_argnames=("new_tokens", "greedy"))(completions_of)
 
 
-def draw(logits: Array, uniform: Array | None) -> tuple[Array, Array]:
+def likeliest(logits: Array, limits: Limits) -> Array:
+    """Which tokens (B, vocabulary) may be drawn: the top_k likeliest, of those as few as have top_p together.
+
+    Tokens as likely as the last one that is kept are kept too, so that the order of ids decides nothing.
+    top_p counts probabilities among the top_k, as Hugging Face's libraries do.
+    """
+    descending = -jnp.sort(-logits, axis=1)
+    last = jnp.take_along_axis(descending, jnp.full((len(logits), 1), limits.top_k - 1), axis=1)
+    weights = jnp.where(descending >= last, jnp.exp(descending - descending[:, :1]), 0.0)
+    sums = jnp.cumsum(weights, axis=1)
+    needed = sums - weights < limits.top_p * sums[:, -1:]
+    count = jnp.maximum(jnp.sum(needed, axis=1, keepdims=True), 1)
+    smallest = jnp.take_along_axis(descending, count - 1, axis=1)
+    # a rounded sum may be the whole before its end: all is all
+    return logits >= jnp.where(limits.top_p >= 1.0, last, smallest)
+
+
+def draw(logits: Array, uniform: Array | None, allowed: Array | None = None) -> tuple[Array, Array]:
     """Tokens (B,) drawn from softmax(logits) by uniform numbers, the likeliest without; log-probs.
 
     The inverse of the distribution function, found in two steps: in which block of tokens, then which
-    of the block. One random number per token instead of one per word of the vocabulary.
+    of the block. One random number per token instead of one per word of the vocabulary. Where `allowed`
+    is False nothing is drawn; log-probabilities are those among all tokens nevertheless.
     """
     rows, vocabulary = logits.shape
     size = 1 << (vocabulary.bit_length() // 2)  # near the root: as many blocks as tokens in each
     top = jnp.max(logits, axis=1, keepdims=True)
-    weights = jnp.pad(jnp.exp(logits - top), ((0, 0), (0, -vocabulary % size)))
-    blocks = weights.reshape(rows, -1, size)
-    sums = jnp.cumsum(jnp.sum(blocks, axis=2), axis=1)
+
+    def in_blocks(weights: Array) -> tuple[Array, Array]:
+        padded = jnp.pad(weights, ((0, 0), (0, -vocabulary % size)))
+        blocks = padded.reshape(rows, -1, size)
+        return blocks, jnp.cumsum(jnp.sum(blocks, axis=2), axis=1)
+
+    weights = jnp.exp(logits - top)
+    blocks, sums = in_blocks(weights)
     total = sums[:, -1]
+    if allowed is not None:
+        blocks, sums = in_blocks(jnp.where(allowed, weights, 0.0))
     if uniform is None:
         token = jnp.argmax(logits, axis=1)
     else:
-        block, rest = _inverse(sums, uniform * total)
+        block, rest = _inverse(sums, uniform * sums[:, -1])
         inside = jnp.take_along_axis(blocks, block[:, None, None], axis=1)[:, 0]
         token = block * size + _inverse(jnp.cumsum(inside, axis=1), rest)[0]
     token = token.astype(jnp.int32)

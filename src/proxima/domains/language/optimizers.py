@@ -17,7 +17,7 @@ import optax
 from jax import Array
 
 from proxima.core.types import PyTree
-from proxima.domains.language.config import RewardModelConfig, SFTConfig
+from proxima.domains.language.config import DPOConfig, RewardModelConfig, SFTConfig
 from proxima.domains.language.model import Part
 from proxima.domains.language.pipeline import Training
 from proxima.nets.transformer import Decoder
@@ -47,8 +47,9 @@ class Numbers(NamedTuple):
 
 
 def tuning(
-    config: SFTConfig | RewardModelConfig,
+    config: SFTConfig | RewardModelConfig | DPOConfig,
     updates: int,
+    evaluate_every: int,
     loss: Loss,
     base: Decoder,
     fresh: Callable[[], Part],
@@ -69,7 +70,7 @@ def tuning(
         figures = {name: float(value) for name, value in jax.device_get(metrics).items()}
         return state, figures | {"train/learning_rate": rate}
 
-    return Training(updates, init, update, evaluate, config.evaluate_every)
+    return Training(updates, init, update, evaluate, evaluate_every)
 
 
 @eqx.filter_jit(donate="all-except-first")

@@ -6,7 +6,7 @@ from importlib.resources import files
 from proxima.core.records import Record
 from proxima.domains.language.plots import trials_figure
 from proxima.domains.language.samples_page import TABLE, alarm_box, sample_parts, share
-from proxima.domains.language.stages import FIGURES, POLICY, STAGES, TITLE
+from proxima.domains.language.stages import FIGURES, STAGES, LanguageStage, policy_among
 from proxima.report.chosen import median_index
 from proxima.report.html import Content, Markup, join, picture, section, table, tag
 from proxima.report.numbers import NOTHING, Write, first_few, has_interval, interval
@@ -25,7 +25,8 @@ def page(run: RunData) -> Page:
     """Rewards before and after, over updates and by trial, and what the median trial writes."""
     summary = run.summary
     trials, figures = summary["trials"], summary["figures"]
-    metrics = [run.metrics(trial, POLICY) for trial in range(len(trials))]
+    policy = policy_among({name for name, section in run.scenario.items() if section is not None})
+    metrics = [run.metrics(trial, policy.name) for trial in range(len(trials)) if policy]
     performance = []
     if any(metrics):
         budget = run.scenario["evaluation"]["alarms"]["kl_budget"]
@@ -37,32 +38,34 @@ def page(run: RunData) -> Page:
         performance = [section("Performance over updates", drawn)]
     return Page(
         about=[", ".join(STAGES[name].title for name in trials[0]["stages"])],
-        result=_sentence(summary, planned=run.scenario[POLICY] is not None),
+        result=_sentence(summary, policy),
         alarms=[*alarm_box(_by_kind(summary["alarms"])), *broken_trials(run, "update")],
         figures=[(_name(name), _card(name, figures[name])) for name in CARDS if name in figures],
         sections=[
             *performance,
             section("Before and after", *_comparison(figures)),
-            _trials(trials),
-            *_samples(run),
+            _trials(trials, policy),
+            *_samples(run, policy),
         ],
         commands=_commands(run),
         style=files("proxima.domains.language").joinpath("samples.css").read_text(encoding="utf-8"),
     )
 
 
-def _sentence(summary: Record, planned: bool) -> list[Content]:
-    figures = summary["figures"]
-    reward, judge, kl = (figures.get(f"{POLICY}/{name}") for name in ("reward", "judge", "kl"))
-    if reward is None:
-        why = f"No trial came as far as {TITLE}" if planned else f"This run has no {TITLE}"
-        return [f"{why}: its stages are summed up below."]
-    parts: list[Content] = ["On held-out prompts the reward went from ", *_moved(reward)]
-    if judge is not None:
-        parts += [" and the judge, which nothing was trained on, from ", *_moved(judge)]
-    parts.append(f", at {_number(kl['after']['iqm'])} nats of KL per completion")
+def _sentence(summary: Record, policy: LanguageStage | None) -> list[Content]:
+    if policy is None:
+        return ["This run trains no policy: its stages are summed up below."]
+    figures = {name: summary["figures"].get(f"{policy.name}/{name}") for name in policy.figures}
+    named = [name for name in ("reward", "judge") if figures[name] is not None]
+    if not named:
+        return [f"No trial came as far as {policy.title}: its stages are summed up below."]
+    first = figures[named[0]]
+    parts: list[Content] = [f"On held-out prompts the {named[0]} went from ", *_moved(first)]
+    if named[1:]:
+        parts += [" and the judge, which nothing was trained on, from ", *_moved(figures["judge"])]
+    parts.append(f", at {_number(figures['kl']['after']['iqm'])} nats of KL per completion")
     trials = len(summary["trials"])
-    words = interval_words(reward["after"]["n"])
+    words = interval_words(first["after"]["n"])
     over = f" (interquartile means and {words}s over {trials} trials)" if trials > 1 else ""
     return [*parts, f"{over}."]
 
@@ -77,21 +80,29 @@ def _card(name: str, change: Record) -> Markup:
     return join([after, tag("small", f"before {before}")])
 
 
-def _samples(run: RunData) -> list[Markup]:
+def _samples(run: RunData, policy: LanguageStage | None) -> list[Markup]:
     """What the median trial by reward writes: neither the best nor the worst is to be expected."""
-    trial = median_index(_rewards(run.summary["trials"])) or 0
+    trial = median_index(_worths(run.summary["trials"], policy)) or 0
     path = run.trial(trial) / TABLE
-    if not path.is_file():
+    if policy is None or not path.is_file():
         return []
     samples = read_json(path)[:MOST_SAMPLES]
     note = f"Of trial {trial}; every trial has a page of its own, samples.html."
-    return [section("Samples", tag("p.note", note), *sample_parts(samples))] if samples else []
+    parts = sample_parts(samples, policy.title)
+    return [section("Samples", tag("p.note", note), *parts)] if samples else []
 
 
-def _rewards(trials: Sequence[Record]) -> list[float | None]:
-    """Every trial's reward at the end; None of one without PPO."""
-    stages = [trial["stages"].get(POLICY) for trial in trials]
-    return [None if stage is None else stage.last.get("reward") for stage in stages]
+def _worths(trials: Sequence[Record], policy: LanguageStage | None) -> list[float | None]:
+    """Every trial's reward at the end, or its judge's opinion; None of one without a policy."""
+    stages = [_policy_of(trial, policy) for trial in trials]
+    figures = [{} if stage is None else stage["last"] for stage in stages]
+    return [own.get("reward", own.get("judge")) for own in figures]
+
+
+def _policy_of(trial: Record, policy: LanguageStage | None) -> Record | None:
+    """What a trial came to in the stage that trains its policy."""
+    stage: Record | None = None if policy is None else trial["stages"].get(policy.name)
+    return stage
 
 
 def _comparison(figures: Mapping[str, Record]) -> list[Content]:
@@ -112,14 +123,15 @@ def _comparison(figures: Mapping[str, Record]) -> list[Content]:
     return [table(["", "Before", "After", words], rows), tag("p.note", note)]
 
 
-def _trials(trials: Sequence[Record]) -> Markup:
+def _trials(trials: Sequence[Record], policy: LanguageStage | None) -> Markup:
     head = ["Trial", "Seed", "Reward gained", "Judge gained", "KL", "End", "Updates", "Seconds"]
-    rows = [_trial_row(trial) for trial in trials]
-    return section("Trials", trials_table([*head, "Alarms", "Ended by"], rows, _rewards(trials)))
+    rows = [_trial_row(trial, policy) for trial in trials]
+    worths = _worths(trials, policy)
+    return section("Trials", trials_table([*head, "Alarms", "Ended by"], rows, worths))
 
 
-def _trial_row(trial: Record) -> list[Content]:
-    stage, details = trial["stages"].get(POLICY), trial["details"]
+def _trial_row(trial: Record, policy: LanguageStage | None) -> list[Content]:
+    stage, details = _policy_of(trial, policy), trial["details"]
     gains, alarms = ({}, ()) if stage is None else (details.gains, details.alarms)
     return [
         f"{trial['trial']}",
@@ -127,7 +139,7 @@ def _trial_row(trial: Record) -> list[Content]:
         *(_gain(gains.get(name)) for name in ("reward", "judge")),
         _number(gains["kl"]["after"]) if "kl" in gains else NOTHING,
         share(gains["ended"]["after"]) if "ended" in gains else NOTHING,
-        NOTHING if stage is None else f"{stage.updates}",
+        NOTHING if stage is None else f"{stage['updates']}",
         f"{trial['training_seconds']:,.0f}",
         ", ".join(alarm.kind for alarm in alarms) or "none",
         f"{trial['stopped']}",

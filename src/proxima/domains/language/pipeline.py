@@ -25,7 +25,7 @@ from proxima.domains.language.hub import locate
 from proxima.domains.language.mesh import lay_out, lay_out_rows
 from proxima.domains.language.model import Part, merged_decoder, new_model
 from proxima.domains.language.samples import Rows
-from proxima.domains.language.stages import SFT, LanguageStage, stages_of
+from proxima.domains.language.stages import SFT, LanguageStage, policy_of, stages_of
 from proxima.domains.language.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from proxima.nets.transformer import Decoder
 from proxima.run.results import Outcome
@@ -89,7 +89,10 @@ class Trial(NamedTuple):
     def prompts(self, new_tokens: int) -> tuple[list[list[int]], list[list[int]]]:
         """Training and held-out prompts as ids, each short enough for so many tokens to follow it."""
         texts, tokenizer, _ = self.material
-        return prompts_of(self.scenario.data, texts, tokenizer, self.context, new_tokens)
+        stage = policy_of(self.scenario)
+        assert stage is not None  # whoever asks prompts has a policy, or is about to
+        given = (self.scenario.data, texts, tokenizer, self.context, new_tokens)
+        return prompts_of(*given, stage.name)
 
 
 def read_material(scenario: LanguageScenario) -> Material:

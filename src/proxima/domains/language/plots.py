@@ -71,6 +71,9 @@ PERFORMANCE = (
     Panel("end by themselves", ("train/eos_rate", "eval/eos_rate"), ("endings",), share=True),
     Panel("tokens per completion", ("train/length", "eval/length")),
     Panel("different bigrams", ("eval/distinct_2",), ("repetition",), share=True),
+    # of policies that learn from pairs
+    Panel("pairs told apart", ("train/accuracy", "eval/accuracy"), share=True),
+    Panel("margin of pairs", ("train/reward_margin", "eval/reward_margin")),
 )
 APART = ("time/", "memory/")  # what a stage records besides learning
 ALARMS = {

@@ -18,35 +18,27 @@ import jax
 import numpy as np
 
 from proxima.core.errors import ProximaError
-from proxima.domains.domain import Trainable, Trained, Verdict
-from proxima.domains.language import alarms, learn, plots
+from proxima.domains.domain import Trainable
+from proxima.domains.language import learn
 from proxima.domains.language.batches import Layout, order
 from proxima.domains.language.config import LanguagePPOConfig
-from proxima.domains.language.evaluate import Evaluator, evaluation_prompts
 from proxima.domains.language.experience import Scoring, scored
 from proxima.domains.language.generate import Generator, bucket, check_prompts
-from proxima.domains.language.hf import check_vocabulary
-from proxima.domains.language.hub import locate
-from proxima.domains.language.judge import judge
 from proxima.domains.language.learn import PPOState, hyper_of, plan_of
-from proxima.domains.language.mesh import lay_out
 from proxima.domains.language.model import Part
-from proxima.domains.language.part_files import save_adapters
-from proxima.domains.language.pipeline import Training, Trial, reference_of, save_policy, trainable
-from proxima.domains.language.results import LanguageTrial
-from proxima.domains.language.reward_model import RewardModel, load_reward_model
-from proxima.domains.language.reward_stage import saved_reward_model
+from proxima.domains.language.pipeline import Training, Trial, reference_of
+from proxima.domains.language.policy_stage import (
+    Learnt,
+    evaluator_of,
+    policy_trainable,
+    reward_of,
+)
 from proxima.domains.language.rewards import RewardComputer, shaping
 from proxima.domains.language.samples import Experience, Rows, Samples
-from proxima.domains.language.samples_page import PROMPTS, TABLE, gains, write_trial_page
-from proxima.domains.language.stages import ADAPTER, PPO, SFT, size_faults
+from proxima.domains.language.stages import PPO, size_faults
 from proxima.domains.language.tokenizer import Ids, Tokenizer, left_padded
 from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import Decoder
-from proxima.run.files import write_json
-from proxima.run.results import Alarm, Outcome, described
-from proxima.train.convergence import Convergence
-from proxima.train.stage import Score
 
 compiled_scored = partial(jax.jit, static_argnames="at_once")(scored)
 _compiled_experience = partial(jax.jit, static_argnames="kind")(learn.experience_of)
@@ -158,139 +150,31 @@ def repeats(config: LanguagePPOConfig) -> int:
 
 def make(trial: Trial) -> Trainable:
     """PPO over the reference; leaves the policy, and what it does with held-out prompts."""
-    scenario, tokenizer = trial.scenario, trial.material.tokenizer
-    config, measuring = scenario.ppo, scenario.evaluation
+    scenario = trial.scenario
+    config = scenario.ppo
     assert config is not None
     base = reference_of(trial)
     reward = reward_of(trial, base)
+    assert reward is not None  # `stages.ppo_faults`
     prompts, held_out = trial.prompts(config.new_tokens)
-    generator = Generator(base, tokenizer, config.new_tokens, config.temperature)
-    independent = judge(measuring.judge)
-    evaluator = Evaluator(
-        generator, reward, independent, measuring, held_out, tokenizer, scenario.seed
-    )
+    evaluator = evaluator_of(trial, base, reward, held_out)
     training = ppo_stage(
         config,
         reward,
         base,
         scenario.lora,
         prompts,
-        tokenizer,
+        trial.material.tokenizer,
         trial.seed,
         scenario.model.gradient_checkpointing,
         lambda state: evaluator.evaluate(state.policy),
-        measuring.frequency,
+        scenario.evaluation.frequency,
         trial.layout,
     )
 
-    def judged(trained: Trained) -> Verdict:
-        (state,) = trained.lanes
+    def learnt(state: PPOState) -> Learnt | None:
         # only a critic has an opinion of single tokens
         has_critic = config.advantage == "gae"
-        learnt = partial(experience_from, config, reward, base, state) if has_critic else None
-        return Verdict([outcome_of(trial, evaluator, trained, learnt)])
+        return partial(experience_from, config, reward, base, state) if has_critic else None
 
-    def converge(memory: Convergence, score: Score, step: int) -> Convergence:
-        return alarms.observe_patience(memory, score.value, step, measuring.patience)
-
-    def draw(trained: Trained, lane: int, outcome: Outcome) -> None:
-        made.draw(trained, lane, outcome)
-        draw_policy(trial, trained, outcome)
-
-    made = trainable(trial, PPO, training, judged)
-    watched = made.stage._replace(
-        converge_evaluation=converge,
-        alarms=lambda history: alarms.new_alarms(history, measuring.alarms),
-    )
-    return made._replace(stage=watched, export=partial(export_policy, trial, base), draw=draw)
-
-
-def check_ahead(trial: Trial) -> None:
-    """The stage needs prompts that fit, held-out ones among them, its judge, and its reward.
-
-    A reward model from elsewhere is read whole: its files may be damaged.
-    """
-    scenario = trial.scenario
-    assert scenario.ppo is not None
-    prompts, held_out = trial.prompts(scenario.ppo.new_tokens)
-    evaluation_prompts(scenario.evaluation, held_out)
-    judge(scenario.evaluation.judge)
-    if scenario.reward.kind == "function":
-        RewardComputer(scenario.reward, tokenizer=trial.material.tokenizer)
-    elif scenario.reward.path is not None:
-        model, theirs = reward_from_elsewhere(trial, scenario.reward.path)
-        if theirs is None:  # it reads the policy's ids
-            check_prompts([*prompts, *held_out], model.base, scenario.ppo.new_tokens)
-
-
-def reward_from_elsewhere(trial: Trial, path: str) -> tuple[RewardModel, Tokenizer | None]:
-    """A saved reward model, and its tokenizer where that is not the policy's."""
-    folder = locate(path)
-    model, tokenizer = load_reward_model(folder, trial.scenario.model.dtype)
-    check_vocabulary(model.base, tokenizer.size, folder)
-    same = tokenizer.serialized() == trial.material.tokenizer.serialized()
-    return model, None if same else tokenizer
-
-
-def reward_of(trial: Trial, base: Decoder) -> RewardComputer:
-    """What PPO is rewarded by: a function, the stage's reward model, or one from elsewhere."""
-    config, model_config = trial.scenario.reward, trial.scenario.model
-    tokenizer, theirs = trial.material.tokenizer, None
-    if config.kind == "function":
-        return RewardComputer(config, tokenizer=tokenizer)
-    if config.path is None:
-        model = saved_reward_model(trial, base)
-    else:
-        model, theirs = reward_from_elsewhere(trial, config.path)
-    mesh = model_config.mesh
-    model = model._replace(base=lay_out(model.base, mesh), part=lay_out(model.part, mesh))
-    return RewardComputer(config, model, tokenizer=tokenizer, model_tokenizer=theirs)
-
-
-def outcome_of(
-    trial: Trial,
-    evaluator: Evaluator,
-    trained: Trained,
-    learnt: Callable[[Samples], Experience] | None,
-) -> Outcome:
-    """The policy on the held-out prompts beside the reference; samples are written."""
-    policy = trained.lanes[0].policy
-    before, after = evaluator.reference(), evaluator.measure(policy)
-    write_json(trained.trials[0] / TABLE, evaluator.samples(policy, learnt, after))
-    by_prompt = {"before": before.by_prompt(), "after": after.by_prompt()}
-    write_json(trained.folders[0] / PROMPTS, by_prompt)
-    history = [row for row in trained.rows(0) if "eval/reward" in row]
-    sounded = alarms.alarms(history, trial.scenario.evaluation.alarms)
-    # rewards as results hold episodes: a token is a step
-    reference, now = (described(seen.reward, seen.length) for seen in (before, after))
-    return Outcome(
-        evaluation=now,
-        reference=reference,
-        baselines={"reference": reference.return_mean},
-        details=LanguageTrial(
-            gains=gains(*by_prompt.values()),
-            alarms=tuple(Alarm(**alarm._asdict(), trial=trial.number) for alarm in sounded),
-        ),
-    )
-
-
-def export_policy(trial: Trial, base: Decoder, trained: Trained) -> None:
-    """The policy as a Hugging Face folder, and with LoRA its adapter alone."""
-    directory, policy, lora = trained.trials[0], trained.lanes[0].policy, trial.scenario.lora
-    save_policy(trial, base, policy, directory / PPO.model)
-    if lora is not None and policy.adapters is not None:
-        named = trial.material.folder if trial.scenario.sft is None else None
-        save_adapters(policy.adapters, lora, directory / ADAPTER, named or directory / SFT.model)
-
-
-def draw_policy(trial: Trial, trained: Trained, outcome: Outcome) -> None:
-    """Performance with its alarms, and the page of samples."""
-    sounded = outcome.details.alarms
-    trained.paint(
-        plots.performance,
-        trained.folders[0] / "plots" / "performance.png",
-        trained.rows(0),
-        {alarm.kind: alarm.step for alarm in sounded},
-        trial.scenario.evaluation.alarms.kl_budget,
-    )
-    write_trial_page(trial.scenario, trained.trials[0], sounded)
+    return policy_trainable(trial, PPO, training, evaluator, lambda state: state.policy, learnt)

@@ -8,7 +8,7 @@ than a gap, so that a text that was read once is compared many times.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -42,26 +42,30 @@ from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import Decoder
 from proxima.run.results import Outcome
 
+STAGE = REWARD_MODEL.name
 HEAD_SCALE = 0.5
 FOLDER, PART_FILE = "model", "part.safetensors"
 
 
-class Pairs(NamedTuple):
-    """Texts as ids, side by side: the first of each pair is preferred."""
-
-    chosen: Sequence[Ids]
-    rejected: Sequence[Ids]
+Text = TypeVar("Text")  # as ids, or as its number among texts that somebody else holds
 
 
-class Compared(NamedTuple):
-    """Texts as ids, and which is better than which: (texts, texts), row than column."""
+class Pairs(NamedTuple, Generic[Text]):
+    """Texts side by side: the first of each pair is preferred."""
 
-    texts: Sequence[Ids]
+    chosen: Sequence[Text]
+    rejected: Sequence[Text]
+
+
+class Compared(NamedTuple, Generic[Text]):
+    """Texts, and which is better than which: (texts, texts), row than column."""
+
+    texts: Sequence[Text]
     better: np.ndarray
 
 
 # number of the update, number of pairs → what is compared in that update: twice as many texts at most
-Source = Callable[[int, int], Compared]
+Source = Callable[[int, int], Compared[Text]]
 
 
 class Batch(NamedTuple):
@@ -71,12 +75,14 @@ class Batch(NamedTuple):
     better: Array  # (texts, texts) bool
 
 
-def rated_pairs(texts: Sequence[Ids], ratings: Sequence[float], gap: float, seed: int) -> Source:
+def rated_pairs(
+    texts: Sequence[Text], ratings: Sequence[float], gap: float, seed: int, stage: str = STAGE
+) -> Source[Text]:
     """Every text once per epoch, compared with all in its batch whose ratings differ by more than `gap`."""
     rated = np.asarray(ratings, np.float64)
-    _worse(rated, gap)
+    _worse(rated, gap, stage)
 
-    def source(n: int, count: int) -> Compared:
+    def source(n: int, count: int) -> Compared[Text]:
         chosen = drawn(len(texts), 2 * count, seed, n)
         better = rated[chosen][:, None] - rated[chosen][None] > gap
         return Compared([texts[i] for i in chosen], better)
@@ -84,12 +90,12 @@ def rated_pairs(texts: Sequence[Ids], ratings: Sequence[float], gap: float, seed
     return source
 
 
-def given_pairs(pairs: Pairs, seed: int) -> Source:
+def given_pairs(pairs: Pairs[Text], seed: int, stage: str = STAGE) -> Source[Text]:
     """Every pair once per epoch, in a new order each."""
     if not len(pairs.chosen):
-        raise ProximaError("reward_model: there are no training pairs; bring some")
+        raise ProximaError(f"{stage}: there are no training pairs; bring some")
 
-    def source(n: int, count: int) -> Compared:
+    def source(n: int, count: int) -> Compared[Text]:
         chosen = drawn(len(pairs.chosen), count, seed, n)
         texts = [pairs.chosen[i] for i in chosen] + [pairs.rejected[i] for i in chosen]
         return Compared(texts, np.eye(len(texts), k=len(chosen), dtype=bool))
@@ -98,10 +104,15 @@ def given_pairs(pairs: Pairs, seed: int) -> Source:
 
 
 def make_pairs(
-    texts: Sequence[Ids], ratings: Sequence[float], gap: float, count: int, seed: int
-) -> Pairs:
+    texts: Sequence[Text],
+    ratings: Sequence[float],
+    gap: float,
+    count: int,
+    seed: int,
+    stage: str = STAGE,
+) -> Pairs[Text]:
     """`count` random pairs of texts whose ratings differ by more than `gap`, the better rated first."""
-    ascending, worse = _worse(np.asarray(ratings, np.float64), gap)
+    ascending, worse = _worse(np.asarray(ratings, np.float64), gap, stage)
     random = np.random.default_rng(seed)
     until = np.cumsum(worse)
     ranks = np.searchsorted(until, random.integers(0, until[-1], count), side="right")
@@ -113,8 +124,8 @@ def reward_stage(
     config: RewardModelConfig,
     base: Decoder,
     lora: LoraConfig | None,
-    train: Source,
-    held_out: Pairs,
+    train: Source[Ids],
+    held_out: Pairs[Ids],
     eos_id: int,
     seed: int,
     checkpoint: bool = False,
@@ -147,7 +158,8 @@ def reward_stage(
         right = np.mean(margins > 0) + 0.5 * np.mean(margins == 0)
         return {"eval/accuracy": float(right), "eval/loss": float(np.mean(losses))}
 
-    return tuning(config, config.updates, mean_loss, base, fresh, batch, evaluate, checkpoint)
+    sizes = (config.updates, config.evaluate_every)
+    return tuning(config, *sizes, mean_loss, base, fresh, batch, evaluate, checkpoint)
 
 
 def preference_losses(scored: Array) -> Array:
@@ -166,7 +178,7 @@ def mean_loss(
 
 
 def make(trial: Trial) -> Trainable:
-    """A reward model; leaves it calibrated, as a folder from which PPO reads it."""
+    """A reward model; leaves it calibrated, as a folder from which the policy's stage reads it."""
     scenario, (_, tokenizer, like) = trial.scenario, trial.material
     assert scenario.reward_model is not None
     base = reference_of(trial)
@@ -186,7 +198,9 @@ def make(trial: Trial) -> Trainable:
         rows = right_padded(_reference_texts(trial, base), tokenizer.pad_id)
         model = calibrated(base, part, rows, trial.layout)
         save_reward_model(model, tokenizer, folder, like)
-        if scenario.lora is not None:  # so that this run's PPO need not hold the base a second time
+        if (
+            scenario.lora is not None
+        ):  # so that this run's policy need not hold the base a second time
             save_part(part, folder / PART_FILE)
         calibration = {"mean": float(model.mean), "std": float(model.std)}
         return Verdict([Outcome(details=LanguageTrial(calibration=calibration))])
@@ -200,7 +214,7 @@ def check_ahead(trial: Trial) -> None:
 
 
 def saved_reward_model(trial: Trial, base: Decoder) -> RewardModel:
-    """What the stage left; with LoRA over the base that PPO holds already."""
+    """What the stage left; with LoRA over the base that is held already."""
     folder, config = trial.directory / REWARD_MODEL.name / FOLDER, trial.scenario.model
     model, _ = load_reward_model(folder, config.dtype)
     if trial.scenario.lora is not None:
@@ -208,14 +222,14 @@ def saved_reward_model(trial: Trial, base: Decoder) -> RewardModel:
     return model
 
 
-def _pairs(trial: Trial) -> tuple[Source, Pairs]:
+def _pairs(trial: Trial) -> tuple[Source[Ids], Pairs[Ids]]:
     """Given pairs, or pairs of rated texts: those to train on, and held-out ones."""
     config, data = trial.scenario.reward_model, trial.scenario.data
     assert config is not None
     (train, held_out, *_), tokenizer, _ = trial.material
     count, gap = config.held_out_pairs, config.rating_gap
     if train.chosen is not None:
-        given = Pairs(*preferred(data, train, tokenizer))
+        given: Pairs[Ids] = Pairs(*preferred(data, train, tokenizer))
         chosen, rejected = preferred(data, held_out, tokenizer)
         return given_pairs(given, trial.seed), Pairs(chosen[:count], rejected[:count])
     source = rated_pairs(*_rated(train, tokenizer), gap, trial.seed)
@@ -223,7 +237,7 @@ def _pairs(trial: Trial) -> tuple[Source, Pairs]:
     return source, make_pairs(*_rated(held_out, tokenizer), gap, count, trial.scenario.seed)
 
 
-def _rated(table: Table, tokenizer: Tokenizer) -> tuple[list[list[int]], list[float]]:
+def _rated(table: Table, tokenizer: Tokenizer) -> tuple[Sequence[Ids], list[float]]:
     if table.text is None or table.rating is None:
         raise ProximaError(
             "data: the reward model needs columns text and rating, or prompt, chosen and rejected"
@@ -232,7 +246,7 @@ def _rated(table: Table, tokenizer: Tokenizer) -> tuple[list[list[int]], list[fl
 
 
 def _reference_texts(trial: Trial, base: Decoder) -> list[list[int]]:
-    """What the reference writes after training prompts; without PPO, what people wrote."""
+    """What the reference writes after training prompts; without a policy to come, what people wrote."""
     scenario, (texts, tokenizer, _) = trial.scenario, trial.material
     assert scenario.reward_model is not None
     count, policy = scenario.reward_model.calibration_samples, scenario.policy
@@ -250,7 +264,7 @@ def _reference_texts(trial: Trial, base: Decoder) -> list[list[int]]:
     return made[:count]
 
 
-def _worse(rated: np.ndarray, gap: float) -> tuple[np.ndarray, np.ndarray]:
+def _worse(rated: np.ndarray, gap: float, stage: str) -> tuple[np.ndarray, np.ndarray]:
     """The texts by ascending rating, and for each how many are worse by the gap: the first so many.
 
     None at all is an error: there is nothing to compare.
@@ -260,7 +274,7 @@ def _worse(rated: np.ndarray, gap: float) -> tuple[np.ndarray, np.ndarray]:
     if not worse.any():
         most = f"{np.ptp(rated):g} at most" if len(rated) else "there are none"
         raise ProximaError(
-            f"reward_model.rating_gap: {gap:g}, and no two ratings differ by more ({most}); set a "
+            f"{stage}.rating_gap: {gap:g}, and no two ratings differ by more ({most}); set a "
             "smaller one"
         )
     return ascending, worse

@@ -31,7 +31,6 @@ from proxima.domains.language.generate import bucket
 from proxima.domains.language.model import joined
 from proxima.domains.language.reward_model import RewardModel, scores
 from proxima.domains.language.samples import Rows, Samples
-from proxima.domains.language.stages import POLICY
 from proxima.domains.language.tokenizer import Tokenizer, left_padded, unpadded
 
 RewardFunction = Callable[[list[str], list[str]], Any]  # prompts, completions → numbers
@@ -187,7 +186,7 @@ class RewardComputer:
             if length > context:
                 raise ProximaError(
                     f"reward: the text of row {row} has {length} tokens for the reward model, more than "
-                    f"its context of {context}; lower {POLICY}.new_tokens, or take another reward model"
+                    f"its context of {context}; ask for fewer new_tokens, or take another reward model"
                 )
 
     def _check(self) -> None:

@@ -17,7 +17,7 @@ from proxima.core.records import Record
 from proxima.domains.language.config import LanguageScenario
 from proxima.domains.language.plots import performance_figure
 from proxima.domains.language.results import Gain, LanguageTrial
-from proxima.domains.language.stages import POLICY, STAGES, TITLE
+from proxima.domains.language.stages import COMPLETIONS, LanguageStage, policy_of
 from proxima.report import html
 from proxima.report.html import Content, Markup, section, table, tag
 from proxima.report.numbers import NOTHING
@@ -28,7 +28,7 @@ from proxima.run.files import read_json, read_rows
 from proxima.run.results import StageResult
 
 PAGE, TABLE, PROMPTS = "samples.html", "samples.json", "prompts.json"
-FIGURES = {**STAGES[POLICY].figures, "ended": STAGES[POLICY].figures["eos_rate"]}
+FIGURES = {**COMPLETIONS, "ended": COMPLETIONS["eos_rate"]}
 COLUMNS = {
     "logprob_policy": "log-prob now",
     "logprob_ref": "before",
@@ -52,33 +52,42 @@ class SamplesData(NamedTuple):
     after: Mapping[str, Sequence[float]]
     alarms: Sequence[Record]  # each with kind, text and step
     kl_budget: float | None
+    trained_by: str = "PPO"
 
 
 def report_trial(scenario: LanguageScenario, trial: Path, out: Path | None) -> Path:
     """The page of a trial anew, from its files alone."""
-    path = trial / POLICY / "stage.json"
+    stage = policy_of(scenario)
+    if stage is None:
+        raise ProximaError(f"{trial}: its scenario trains no policy, so there are no samples")
+    path = trial / stage.name / "stage.json"
     if not path.exists():
         raise ProximaError(
-            f"{trial}: its {TITLE} has not ended, so there are no samples to show yet"
+            f"{trial}: its {stage.title} has not ended, so there are no samples to show yet"
         )
     outcome = results.read(path, StageResult, (LanguageTrial, None)).outcome
-    return write_trial_page(scenario, trial, outcome.details.alarms, out)
+    return write_trial_page(scenario, stage, trial, outcome.details.alarms, out)
 
 
 def write_trial_page(
-    scenario: LanguageScenario, trial: Path, alarms: Sequence[Record], out: Path | None = None
+    scenario: LanguageScenario,
+    stage: LanguageStage,
+    trial: Path,
+    alarms: Sequence[Record],
+    out: Path | None = None,
 ) -> Path:
     """Write the page of a trial whose policy was judged, whole or not at all."""
-    rows = read_rows(trial / POLICY / "metrics.jsonl")
-    by_prompt = read_json(trial / POLICY / PROMPTS)
+    rows = read_rows(trial / stage.name / "metrics.jsonl")
+    by_prompt = read_json(trial / stage.name / PROMPTS)
     page = samples_page(
         SamplesData(
             title=f"{scenario.name}: before and after",
+            trained_by=stage.title,
             about=(
                 trial.parent.name,
                 trial.name.replace("_", " "),
                 f"{rows[-1]['step']} updates",
-                f"{len(by_prompt['after']['reward'])} held-out prompts",
+                f"{len(by_prompt['after']['kl'])} held-out prompts",
             ),
             samples=read_json(trial / TABLE),
             metrics=rows,
@@ -112,7 +121,7 @@ def samples_page(data: SamplesData) -> str:
     if changes:
         parts.append(section("Before and after", *_comparison(changes)))
     if data.samples:
-        parts.append(section("Samples", *sample_parts(data.samples)))
+        parts.append(section("Samples", *sample_parts(data.samples, data.trained_by)))
     return html.document(f"{data.title} · samples", *parts, style=style)
 
 
@@ -140,10 +149,12 @@ def gains(
 
 
 def _sentence(changes: Mapping[str, Record]) -> list[Content]:
-    if "reward" not in changes:
+    names = [name for name in ("reward", "judge") if name in changes]
+    if not names:
         return ["This run has not been evaluated yet."]
-    parts: list[Content] = ["On held-out prompts the reward went from ", *_moved(changes["reward"])]
-    if "judge" in changes:
+    parts: list[Content] = [f"On held-out prompts the {names[0]} went from "]
+    parts += _moved(changes[names[0]])
+    if names[1:]:
         parts += [", the judge, which the policy was not trained on, from "]
         parts += _moved(changes["judge"])
     if "kl" in changes:
@@ -184,8 +195,8 @@ def _comparison(changes: Mapping[str, Record]) -> list[Content]:
     return [table(head, rows), tag("p.note", note)]
 
 
-def sample_parts(samples: Sequence[Mapping[str, Any]]) -> list[Content]:
-    """The samples with the switch of their colours above them."""
+def sample_parts(samples: Sequence[Mapping[str, Any]], trained_by: str) -> list[Content]:
+    """The samples with the switch of their colours above them; `trained_by` is the policy's stage."""
     tokens = [token for row in samples for token in row["after"]["tokens"]]
     deepest = {
         name: _deepest([token.get(name) for token in tokens]) for name in ("kl", "advantage")
@@ -193,7 +204,7 @@ def sample_parts(samples: Sequence[Mapping[str, Any]]) -> list[Content]:
     judged = any(token.get("advantage") is not None for token in tokens)
     rows = (_sample(index, row, deepest) for index, row in enumerate(samples))
     lead = (
-        f"Before: what the reference, the model that {TITLE} started from, wrote with the same random "
+        f"Before: what the reference, the model that {trained_by} started from, wrote with the same random "
         "numbers. Each token's figures are in its tooltip and in the table below it."
     )
     return [tag("p.note", lead), _switch(deepest, judged), *rows]

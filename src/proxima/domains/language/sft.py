@@ -69,7 +69,8 @@ def sft_stage(
         return {"eval/loss": loss, "eval/perplexity": exp(min(loss, 700.0))}
 
     fresh = partial(fresh_part, jax.random.key(seed), base, lora)
-    return tuning(config, updates, mean_loss, base, fresh, batch, evaluate, checkpoint)
+    every = config.evaluate_every
+    return tuning(config, updates, every, mean_loss, base, fresh, batch, evaluate, checkpoint)
 
 
 def token_losses(

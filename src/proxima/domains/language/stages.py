@@ -2,14 +2,14 @@
 
     sft            trial_k/reference/            what the stages after it start from, a Hugging Face folder
     reward_model   trial_k/reward_model/model/   a reward model that any run can use
-    ppo            trial_k/model/                the policy, a Hugging Face folder; with LoRA adapter/ too
+    ppo or dpo     trial_k/model/                the policy, a Hugging Face folder; with LoRA adapter/ too
                    trial_k/samples.html          before and after, token by token
 
 A new one is its settings and their section (`config.py`), a file that ends with `make`, and a value here.
 Scenarios are read and listed without tokenizers and models, so a value has the path of `make`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from proxima.core.faults import Fault
@@ -60,24 +60,49 @@ class LanguageStage(NamedTuple):
         Counts(result.steps, 0)
     )
     model: str = ""  # the folder in a trial with a model to talk to; none: it leaves none
+    closer: str = ""  # what keeps a policy closer to the reference, for alarms
 
 
 def ppo_faults(scenario: LanguageScenario) -> Iterator[Fault]:
     """Sizes that do not divide each other, no room for completions, no reward."""
-    ppo, new, reward = scenario.ppo, scenario.model.new, scenario.reward
+    ppo, reward = scenario.ppo, scenario.reward
     assert ppo is not None
     yield from size_faults(ppo)
-    length = scenario.data.prompt_tokens + ppo.new_tokens
-    if scenario.model.path is None and not scenario.data.chat and length > new.context:
-        text = f"{ppo.new_tokens} after prompts of data.prompt_tokens "
-        text += f"({scenario.data.prompt_tokens}) do not fit model.new.context ({new.context})"
-        yield Fault(
-            (("ppo", "new_tokens"), ("data", "prompt_tokens"), ("model", "new", "context")),
-            f"{text}; make the context {length} or the others less",
-        )
+    yield from _room_faults(scenario, "ppo", ppo.new_tokens)
     if reward.kind == "model" and reward.path is None and scenario.reward_model is None:
         text = "model, and there is none; write reward_model: {}, name one in reward.path, or set "
         yield Fault((("reward", "kind"), ("reward_model",)), text + "reward.kind to function")
+
+
+def dpo_faults(scenario: LanguageScenario) -> Iterator[Fault]:
+    """Two stages for one policy, no room for completions, nobody who judges, labels that are not smoothed."""
+    dpo = scenario.dpo
+    assert dpo is not None
+    if scenario.ppo is not None:
+        text = "given, and so is ppo: both train the policy, from the same start; leave one out (dpo: null "
+        text += "or ppo: null), and compare the runs of two scenarios"
+        yield Fault((("dpo",), ("ppo",)), text)
+    yield from _room_faults(scenario, "dpo", dpo.new_tokens)
+    if not scenario.has_reward and scenario.evaluation.judge is None:
+        text = "null, and there is no reward either, so that nobody would measure the policy; name a judge, "
+        text += "write reward_model: {}, or set reward.path or reward.kind: function"
+        yield Fault((("evaluation", "judge"), ("reward_model",)), text)
+    if dpo.loss == "ipo" and dpo.label_smoothing:
+        text = f"{dpo.label_smoothing:g}, and dpo.loss is ipo, which smooths no labels; set it to 0, or "
+        yield Fault((("dpo", "label_smoothing"), ("dpo", "loss")), text + "dpo.loss to sigmoid")
+
+
+def _room_faults(scenario: LanguageScenario, stage: str, new_tokens: int) -> Iterator[Fault]:
+    """No room for completions after prompts in a new model's context."""
+    new, prompt_tokens = scenario.model.new, scenario.data.prompt_tokens
+    length = prompt_tokens + new_tokens
+    if scenario.model.path is None and not scenario.data.chat and length > new.context:
+        text = f"{new_tokens} after prompts of data.prompt_tokens "
+        text += f"({prompt_tokens}) do not fit model.new.context ({new.context})"
+        yield Fault(
+            ((stage, "new_tokens"), ("data", "prompt_tokens"), ("model", "new", "context")),
+            f"{text}; make the context {length} or the others less",
+        )
 
 
 def size_faults(config: LanguagePPOConfig) -> Iterator[Fault]:
@@ -124,6 +149,18 @@ REWARD_MODEL = LanguageStage(
     budget=lambda config: f"{config.updates} updates",
     ahead="proxima.domains.language.reward_stage:check_ahead",
 )
+# What the Evaluator measures of any policy, and those at the top of a page.
+COMPLETIONS = {
+    "reward": Figure("Reward of a completion", "{:+.3f}"),
+    "judge": Figure("Judge's opinion", "{:+.3f}"),
+    "kl": Figure("KL per completion (nats)"),
+    "eos_rate": Figure("End by themselves", "{:.0%}"),
+    "length": Figure("Tokens per completion", "{:.1f}"),
+    "entropy": Figure("Entropy per token (nats)"),
+    "distinct_1": Figure("Different tokens", "{:.0%}"),
+    "distinct_2": Figure("Different bigrams", "{:.0%}"),
+}
+COMPLETION_CARDS = ("reward", "judge", "kl", "eos_rate")
 PPO = LanguageStage(
     name="ppo",
     title="PPO",
@@ -139,26 +176,47 @@ PPO = LanguageStage(
             "eval/judge": "judge",
         },
     ),
-    figures={
-        "reward": Figure("Reward of a completion", "{:+.3f}"),
-        "judge": Figure("Judge's opinion", "{:+.3f}"),
-        "kl": Figure("KL per completion (nats)"),
-        "eos_rate": Figure("End by themselves", "{:.0%}"),
-        "length": Figure("Tokens per completion", "{:.1f}"),
-        "entropy": Figure("Entropy per token (nats)"),
-        "distinct_1": Figure("Different tokens", "{:.0%}"),
-        "distinct_2": Figure("Different bigrams", "{:.0%}"),
-    },
-    cards=("reward", "judge", "kl", "eos_rate"),
+    figures=COMPLETIONS,
+    cards=COMPLETION_CARDS,
     budget=lambda config: f"{config.updates} updates",
     checks=ppo_faults,
-    ahead="proxima.domains.language.ppo:check_ahead",
+    ahead="proxima.domains.language.policy_stage:check_ahead",
     counts=ppo_counts,
     model="model",
+    closer="raise kl.coefficient or lower kl.target",
 )
-STAGES = {stage.name: stage for stage in (SFT, REWARD_MODEL, PPO)}  # in the order in which they run
-POLICY, TITLE = PPO.name, PPO.title  # the stage whose policy pages and curves are about
-ADAPTER = "adapter"  # the folder beside that stage's model, with LoRA
+DPO = LanguageStage(
+    name="dpo",
+    title="DPO",
+    make="proxima.domains.language.dpo:make",
+    measure=Measure(
+        "eval/loss",
+        -1.0,
+        {
+            "loss/dpo": "loss",
+            "train/accuracy": "accuracy",
+            "eval/accuracy": "held-out accuracy",
+            "eval/kl": "KL",
+            "eval/reward": "held-out reward",
+            "eval/judge": "judge",
+        },
+    ),
+    figures={
+        **COMPLETIONS,
+        "accuracy": Figure("DPO: held-out pairs told apart", "{:.1%}"),
+        "reward_margin": Figure("Margin of held-out pairs"),
+    },
+    cards=(*COMPLETION_CARDS, "accuracy"),
+    budget=lambda config: f"{config.updates} updates",
+    checks=dpo_faults,
+    ahead="proxima.domains.language.dpo:check_ahead",
+    model="model",
+    closer="raise dpo.beta or lower dpo.learning_rate",
+)
+POLICIES = (DPO, PPO)  # one of them at most: pages and curves are about it
+# in the order in which they run
+STAGES = {stage.name: stage for stage in (SFT, REWARD_MODEL, *POLICIES)}
+ADAPTER = "adapter"  # the folder beside a policy's model, with LoRA
 FIGURES = {
     f"{stage.name}/{name}": figure
     for stage in STAGES.values()
@@ -169,6 +227,16 @@ FIGURES = {
 def stages_of(scenario: LanguageScenario) -> list[LanguageStage]:
     """The stages of a scenario, in their order."""
     return [stage for stage in STAGES.values() if getattr(scenario, stage.name) is not None]
+
+
+def policy_of(scenario: LanguageScenario) -> LanguageStage | None:
+    """The stage of a scenario that trains its policy; None where none does."""
+    return policy_among({stage.name for stage in stages_of(scenario)})
+
+
+def policy_among(names: Container[str]) -> LanguageStage | None:
+    """The stage that trains the policy, among stages by their names."""
+    return next((stage for stage in POLICIES if stage.name in names), None)
 
 
 def language_faults(scenario: LanguageScenario) -> Iterator[Fault]:

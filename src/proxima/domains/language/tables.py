@@ -41,6 +41,30 @@ def read_table(path: Path) -> Table:
     return _checked(path, read(path, names))
 
 
+def read_prompts(path: Path) -> list[str]:
+    """Prompts of a file: a text with one in each line, or a table with a column prompt."""
+    if path.suffix.lower() != ".txt" or path.is_dir():
+        if not path.exists():
+            raise ProximaError(f"{path}: no such file")
+        if path.is_file() and path.suffix.lower() not in ENDINGS:
+            raise ProximaError(f"{path}: expected a file ending in .txt, {', '.join(ENDINGS)}")
+        prompts = read_table(path).prompt
+        if prompts is None:
+            raise ProximaError(f"{path}: has no column prompt; name the column of prompts so")
+        return prompts
+    try:
+        content = path.read_bytes().removeprefix(codecs.BOM_UTF8).decode()
+    except OSError as failure:
+        raise ProximaError(f"{path}: cannot be read ({failure})") from failure
+    except UnicodeDecodeError:
+        raise ProximaError(f"{path}: {_first_broken_line(path)}") from None
+    lines = [line.removesuffix("\r") for line in content.removesuffix("\n").split("\n")]
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            raise ProximaError(f"{path}: line {number} is empty; give each line a prompt")
+    return lines
+
+
 def read_columns(path: Path, names: tuple[str, ...]) -> dict[str, list]:
     """Those of the named columns that a parquet or CSV file has, as they stand there; at least one."""
     kind = "parquet" if path.suffix.lower() == ".parquet" else "CSV"

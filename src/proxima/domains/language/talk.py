@@ -6,6 +6,7 @@ policy is asked as it was trained: with its template or chat turns, its temperat
 
 import re
 import shutil
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -20,13 +21,14 @@ from proxima.domains.language.generate import Generator, check_room
 from proxima.domains.language.hf import load_model
 from proxima.domains.language.hub import locate
 from proxima.domains.language.model import REFERENCE
-from proxima.domains.language.stages import ADAPTER, SFT, TITLE, stages_of
+from proxima.domains.language.stages import ADAPTER, SFT, policy_of, stages_of
 from proxima.domains.language.tokenizer import Tokenizer, load_tokenizer, unpadded
 from proxima.nets.transformer import Decoder
 from proxima.run.files import RunFiles, find_run
 from proxima.run.read import load_scenario
 from proxima.train.devices import use_compilation_cache
 
+AT_ONCE = 64  # completions that are drawn together
 TRIAL = re.compile(r"trial_(\d+)")
 
 
@@ -42,6 +44,8 @@ class ChatSettings(NamedTuple):
     chat: bool | None = None  # in turns; None: where the model has a chat template
     dtype: str = "float32"
     greedy: bool = False
+    top_k: int | None = None  # only the so many likeliest tokens; None: all
+    top_p: float | None = None  # only the likeliest tokens of this probability together; None: all
     now: datetime | None = None  # what chat templates are told; None: the present
 
 
@@ -82,7 +86,7 @@ Turn = dict[str, str]  # role and content
 def find_model(
     reference: str, output_directory: str = "logs", trial: int | None = None, before: bool = False
 ) -> ModelFolder:
-    """The policy of a run, or with `before` the model that its PPO started from."""
+    """The policy of a run, or with `before` the model that its training started from."""
     folder = Path(reference)
     if (folder / "config.json").is_file():
         if before:
@@ -110,9 +114,10 @@ def find_model(
     if (policy := scenario.policy) is not None:
         settings = settings._replace(usual=policy.new_tokens, temperature=policy.temperature)
     if before:
-        return ModelFolder(
-            _first(files.trial(index), scenario), f"{name}, before {TITLE}", settings
-        )
+        stage = policy_of(scenario)
+        title = "its policy was trained" if stage is None else stage.title
+        folder = _first(files.trial(index), scenario, title)
+        return ModelFolder(folder, f"{name}, before {title}", settings)
     return ModelFolder(_last(files.trial(index), scenario, files), name, settings)
 
 
@@ -143,10 +148,41 @@ def limit(speaker: Speaker, text: str) -> int:
 
 def say(speaker: Speaker, text: str, count: int = 1, seed: int = 0) -> list[Completion]:
     """`count` completions of a text that is written as the model wants it."""
+    return _said(speaker, [text] * count, limit(speaker, text), jax.random.key(seed))
+
+
+def say_all(
+    speaker: Speaker, texts: Sequence[str], count: int = 1, seed: int = 0
+) -> list[list[Completion]]:
+    """`count` completions of each of many texts, several at a time.
+
+    A text's completions depend on the seed, on its place among the texts and on itself.
+    """
+    limits = []
+    for row, text in enumerate(texts, start=1):
+        try:
+            limits.append(limit(speaker, text))
+        except ProximaError as error:
+            raise ProximaError(f"prompt {row}: {error}") from None
+    found: list[list[Completion]] = [[] for _ in texts]
+    for tokens in sorted(set(limits)):  # those with as much room together
+        rows = [row for row, room in enumerate(limits) if room == tokens for _ in range(count)]
+        for start in range(0, len(rows), AT_ONCE):
+            some = rows[start : start + AT_ONCE]
+            # the last row again where they do not fill a pass: one shape, one compilation
+            asked = [texts[row] for row in some] + [texts[some[-1]]] * (AT_ONCE - len(some))
+            key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), tokens), start)
+            said = _said(speaker, asked if len(rows) > AT_ONCE else asked[: len(some)], tokens, key)
+            for row, completion in zip(some, said, strict=False):
+                found[row].append(completion)
+    return found
+
+
+def _said(speaker: Speaker, texts: list[str], new_tokens: int, key: jax.Array) -> list[Completion]:
     settings = speaker.settings
-    limits = (limit(speaker, text), settings.temperature, settings.greedy)
-    generator = Generator(speaker.decoder, speaker.tokenizer, *limits)
-    samples = generator.generate(REFERENCE, [text] * count, jax.random.key(seed))
+    sampling = (settings.temperature, settings.greedy, settings.top_k, settings.top_p)
+    generator = Generator(speaker.decoder, speaker.tokenizer, new_tokens, *sampling)
+    samples = generator.generate(REFERENCE, texts, key)
     lengths = [len(row) for row in unpadded(samples.completions)]
     ended = samples.ended.tolist()
     return [Completion(*row) for row in zip(generator.texts(samples), lengths, ended, strict=True)]
@@ -217,14 +253,14 @@ def _last(home: Path, scenario: LanguageScenario, files: RunFiles) -> Path:
     return folder
 
 
-def _first(home: Path, scenario: LanguageScenario) -> Path:
-    """What the policy was before PPO."""
+def _first(home: Path, scenario: LanguageScenario, title: str) -> Path:
+    """What the policy was before it was trained by the stage of that title."""
     folder = home / SFT.model
     if (folder / "config.json").is_file():
         return folder
     if scenario.model.path is not None and scenario.sft is None:
         return locate(scenario.model.path)
-    raise ProximaError(f"{folder}: the model from before {TITLE} is not there")
+    raise ProximaError(f"{folder}: the model from before {title} is not there")
 
 
 def _turns(speaker: Speaker, turns: list[Turn]) -> str:

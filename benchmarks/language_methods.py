@@ -1,0 +1,191 @@
+"""SFT, DPO, PPO and RLOO beside each other, from the directories of their runs; nothing is typed by hand.
+
+    for name in movie_critic movie_critic_rloo movie_critic_dpo; do
+        proxima experiment --scenario $name --trials 5 --generate-data
+    done
+    python benchmarks/language_methods.py movie_critic movie_critic_rloo movie_critic_dpo
+    python benchmarks/language_methods.py RUN… --into docs/domains/language.md
+
+A RUN is an experiment (its latest run), a run's id or its directory. Several runs of one method are taken
+together, a trial each by its seed. What trials started from stands in the first row: a policy before its
+first update is the fine-tuned model. Methods are compared only on seeds that all have, and only if the
+reference and the reward model of a seed are the same in all, which their first evaluations tell.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from proxima.core.errors import ProximaError
+from proxima.domains.language.config import LanguageScenario
+from proxima.domains.language.stages import COMPLETIONS, policy_of
+from proxima.report.statistics import aggregate, interval_words
+from proxima.run.files import find_run
+from proxima.run.read import load_scenario, read_summary
+
+FIGURES = ("reward", "judge", "kl", "eos_rate", "length", "distinct_2")
+START, END = "<!-- methods: made by benchmarks/language_methods.py -->", "<!-- end of methods -->"
+REFERENCE = "SFT"
+ALMOST = 1e-4  # how far two measurements of one reference may differ: a sum in another order
+
+Figures = Mapping[str, float | None]
+
+
+class Method(NamedTuple):
+    """The trials of one method, by seed: figures before its first update and at its end, and seconds."""
+
+    before: dict[int, Figures]
+    after: dict[int, Figures]
+    seconds: dict[int, float]
+
+
+def name_of(scenario: LanguageScenario) -> str:
+    """What the field calls a scenario's way of training its policy."""
+    if scenario.dpo is not None:
+        return "IPO" if scenario.dpo.loss == "ipo" else "DPO"
+    if scenario.ppo is None:
+        raise ProximaError(f"{scenario.name}: trains no policy, so there is nothing to compare")
+    return {"gae": "PPO", "group": "GRPO", "leave_one_out": "RLOO"}[scenario.ppo.advantage]
+
+
+def read_methods(references: Sequence[str], output: str) -> dict[str, Method]:
+    """The runs as methods by name; only seeds that all of them have."""
+    methods: dict[str, Method] = {}
+    for reference in references:
+        files = find_run(reference, output)
+        scenario = load_scenario(files)
+        if not isinstance(scenario, LanguageScenario):
+            raise ProximaError(f"{reference}: is no run about language")
+        name, stage = name_of(scenario), policy_of(scenario)
+        assert stage is not None
+        method = methods.setdefault(name, Method({}, {}, {}))
+        for trial in read_summary(files).trials:
+            if stage.name in trial.stages:
+                result = trial.stages[stage.name]
+                method.before[trial.seed], method.after[trial.seed] = result.first, result.last
+                method.seconds[trial.seed] = result.training_seconds
+    seeds = set.intersection(*(set(method.after) for method in methods.values()))
+    if not seeds:
+        raise ProximaError("these runs have no seed in common, so they cannot be compared")
+    return {
+        name: Method(*({seed: part[seed] for seed in sorted(seeds)} for part in method))
+        for name, method in methods.items()
+    }
+
+
+def check_same_start(methods: Mapping[str, Method]) -> None:
+    """An error where two methods did not start from the same reference, or are rewarded by another model."""
+    (first, ours), *others = methods.items()
+    for name, theirs in others:
+        for seed, figures in ours.before.items():
+            for figure in FIGURES:
+                one, other = figures.get(figure), theirs.before[seed].get(figure)
+                known = [value for value in (one, other) if value is not None]
+                if len(known) == 1 or (known and abs(known[0] - known[1]) > ALMOST):
+                    raise ProximaError(
+                        f"{first} and {name} did not start alike with seed {seed} ({figure} {one} and "
+                        f"{other}); train both from the same data, model, seeds and reward"
+                    )
+
+
+def table(methods: Mapping[str, Method]) -> str:
+    """The methods in rows, the first of them what they started from; IQM [interval] over seeds."""
+    check_same_start(methods)
+    some = next(iter(methods.values()))
+    rows = {REFERENCE: some.before} | {name: method.after for name, method in methods.items()}
+    titles = [COMPLETIONS[figure].title for figure in FIGURES]
+    lines = [
+        f"| | {' | '.join(titles)} | seconds of training |",
+        f"| --- |{' ---: |' * (len(titles) + 1)}",
+    ]
+    for name, trials in rows.items():
+        cells = [
+            cell([trial.get(figure) for trial in trials.values()], figure) for figure in FIGURES
+        ]
+        seconds = "" if name == REFERENCE else f"{mean_seconds(methods[name]):.0f}"
+        lines.append(f"| {name} | {' | '.join(cells)} | {seconds} |")
+    return "\n".join([*lines, "", *differences(methods), "", note(some)])
+
+
+def differences(methods: Mapping[str, Method]) -> list[str]:
+    """Each method beside the one before it, seed by seed."""
+    names, lines = list(methods), []
+    for one, other in zip(names[1:], names, strict=False):
+        gaps = {
+            figure: [
+                gap(trial.get(figure), methods[other].after[seed].get(figure))
+                for seed, trial in methods[one].after.items()
+            ]
+            for figure in ("reward", "judge", "kl")
+        }
+        words = ", ".join(
+            f"{figure} {cell(values, figure, '+')}" for figure, values in gaps.items()
+        )
+        lines.append(f"- {one} − {other}, seed by seed: {words}.")
+    return lines
+
+
+def gap(one: float | None, other: float | None) -> float | None:
+    """The difference, where both are known."""
+    return None if one is None or other is None else one - other
+
+
+def cell(values: Sequence[float | None], figure: str, sign: str = "") -> str:
+    """The interquartile mean and its interval, as the figure is written."""
+    summary = aggregate([float("nan") if value is None else value for value in values])
+    form = (
+        COMPLETIONS[figure].form.replace("+", "").replace(".3f", ".2f").replace("{:", f"{{:{sign}")
+    )
+    middle, low, high = (
+        "–"
+        if summary[key] is None
+        else form.format(summary[key]).replace("-", "−").replace("%", " %")
+        for key in ("iqm", "low", "high")
+    )
+    return middle if summary["low"] is None else f"{middle} [{low}, {high}]"
+
+
+def mean_seconds(method: Method) -> float:
+    """Seconds that the policy's own stage took."""
+    return sum(method.seconds.values()) / len(method.seconds)
+
+
+def note(method: Method) -> str:
+    seeds = list(method.after)
+    over = f"interquartile means and {interval_words(len(seeds))}s over" if len(seeds) > 1 else "of"
+    words = ", ".join(map(str, seeds))
+    plural = "s" * (len(seeds) > 1)
+    return (
+        f"Held-out prompts, the same and with the same random numbers for every row of a seed; {over} "
+        f"{len(seeds)} trial{plural} (seed{plural} {words}). Seconds are those of the policy's own stage."
+    )
+
+
+def into(path: Path, text: str) -> None:
+    """Put the text between its two marks in a page."""
+    page = path.read_text(encoding="utf-8")
+    if START not in page or END not in page:
+        raise ProximaError(f"{path}: has no marks {START} and {END} to write between")
+    before, _, rest = page.partition(START)
+    _, _, after = rest.partition(END)
+    path.write_text(f"{before}{START}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", nargs="+", metavar="RUN")
+    parser.add_argument("--output", default="logs", help="where runs are")
+    parser.add_argument("--into", type=Path, help="a page with the two marks to write between")
+    arguments = parser.parse_args()
+    try:
+        text = table(read_methods(arguments.runs, arguments.output))
+        if arguments.into is not None:
+            into(arguments.into, text)
+    except ProximaError as error:
+        raise SystemExit(f"Error: {error}") from None
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
