@@ -1,15 +1,17 @@
 """A trained policy as a function: loaded from its directory, a trial or a run, without its environment."""
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, final
 
-import numpy as np
-
+from proxima.build import domain
 from proxima.core.errors import ProximaError
 from proxima.core.paths import usable_path
+from proxima.domains.domain import RawPolicy
 from proxima.files import explaining
 from proxima.run.files import find_trial
+from proxima.run.read import make_run_importable
 from proxima.track.registry import POLICY_FILES, load_exported
 from proxima.track.served_policy import is_single
 
@@ -21,9 +23,18 @@ class Policy:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._act, self.about = load_exported(directory)
+        self._raw = _raw_policy(directory, self.about)
 
-    def predict(self, observations: Any) -> np.ndarray:
-        """The greedy action at one observation, or those at a batch (n, ...), as the environment has them."""
+    def predict(self, observations: Any, state: Any = None) -> Any:
+        """The greedy action at one observation, or those at a batch (n, ...), as the environment has them.
+
+        Of what comes before observations, as `about["raw"]` says where a policy takes such a thing, it is
+        what to do there; `state` goes with it.
+        """
+        if self._raw is not None and self._raw.takes(observations):
+            return self._raw.decide(self._act, observations, state)
+        if state is not None:
+            raise ProximaError("predict: a state goes with raw input, and this is an observation")
         try:
             actions = self._act(observations)
         except ValueError as error:
@@ -61,6 +72,16 @@ def load_policy(reference: str | Path, output_directory: str = "logs") -> Policy
     if _is_policy(path):
         return Policy(path)
     return Policy(find_trial(str(reference), output_directory) / "policy")
+
+
+def _raw_policy(directory: Path, about: Mapping[str, Any]) -> RawPolicy | None:
+    """How the policy is used on raw input, where it says so and its domain knows."""
+    raw = about.get("raw")
+    if not isinstance(raw, Mapping) or not isinstance(raw.get("domain"), str):
+        return None
+    make_run_importable(directory)
+    read = domain(raw["domain"]).raw_policy
+    return None if read is None else read(about)
 
 
 def _is_policy(directory: Path) -> bool:
