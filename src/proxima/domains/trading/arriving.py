@@ -84,11 +84,10 @@ def run_bars(data: RunData, places: Iterable[Path], given: Path | None = None) -
     return frame
 
 
-def read_batches(path: Path, size: int) -> Iterator[Batch]:
-    """The bars of a file, so many together."""
+def read_file(path: Path) -> Batch:
+    """The bars of a file."""
     bars = read_bars(path)
-    for start in range(0, bars.frame.height, size):
-        yield Batch(str(path), start, bars.frame.slice(start, size), bars.has_volume)
+    return Batch(str(path), 0, bars.frame, bars.has_volume)
 
 
 def read_lines(lines: Iterable[bytes]) -> Iterator[Batch]:
@@ -97,6 +96,10 @@ def read_lines(lines: Iterable[bytes]) -> Iterator[Batch]:
     row, cells = 0, 0
     for line in lines:
         problem = line_problem(line, cells or None)
+        if problem is None and not line.endswith(b"\n"):
+            problem = (
+                "does not end with a line feed, so it may be cut short; end every line with one"
+            )
         if problem is not None:
             raise ProximaError(f"{INPUT}: row {row + 1:,}: {problem}")
         values = cells_of(line)

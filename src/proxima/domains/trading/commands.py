@@ -79,10 +79,17 @@ def trade(
     from proxima.terminal import Output as Stream
 
     options = Options(capital, begin, past, fresh, any_gap, json)
-    out, err = Stream(sys.stdout, waits=True), Stream(sys.stderr, waits=True)
     folder = find_trial(run, output, trial)
-    if not trade_bars(folder, bars, state, options, out.write, err.write):
+    if not trade_bars(
+        folder, bars, state, options, _say_at_once, Stream(sys.stderr, waits=True).write
+    ):
         raise typer.Exit(130)
+
+
+def _say_at_once(text: str) -> None:
+    """To whoever acts on it; an error where nobody reads it."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def _overview(summary: dict[str, Any]) -> list[str]:

@@ -188,7 +188,7 @@ def _lines(
     yield from content["notes"]
     rows = [["", *SHOWN.values()], ["policy", *_cells(result.agent)]]
     rows += [
-        [name.replace("the ", ""), *_cells(compared[key])]
+        [name.replace("perfect ", ""), *_cells(compared[key])]
         for key, name in REFERENCES.items()
         if compared[key] is not None
     ]

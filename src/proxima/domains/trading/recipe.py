@@ -123,12 +123,13 @@ def read_recipe(about: Mapping[str, Any], where: str) -> Reader:
             "train it again to use it on bars"
         )
     try:
-        recipe = TypeAdapter(Recipe, config=ConfigDict(extra="forbid")).validate_python(
-            about["raw"]
-        )
+        # a list, because pydantic takes no rules for a dataclass itself
+        rules = ConfigDict(extra="forbid", allow_inf_nan=False)
+        adapter = TypeAdapter(list[Recipe], config=rules)
+        (recipe,) = adapter.validate_python([about["raw"]])
     except ValidationError as failure:
         first = failure.errors(include_url=False)[0]
-        key = ".".join(map(str, ("raw", *first["loc"])))
+        key = ".".join(map(str, ("raw", *first["loc"][1:])))
         raise ProximaError(
             f"{where}: is damaged: {key}: {first['msg'].lower()}; {REMEDY}"
         ) from failure

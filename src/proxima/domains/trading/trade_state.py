@@ -8,6 +8,7 @@ The bars are written first. A process that is killed in between leaves a line th
 and the bar is taken again.
 """
 
+import dataclasses
 import hashlib
 import io
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ from proxima.domains.trading.ohlcv import COLUMNS, STAMP
 from proxima.domains.trading.trader import Trader
 from proxima.files import explaining, flush, replacing
 from proxima.run import results
+from proxima.run.files import write_json
 from proxima.run.results import FORMAT, Result
 
 PAST, BARS, STATE = "past.parquet", "bars.csv", "state.json"
@@ -39,6 +41,7 @@ class Saved(Result):
 
     format: int
     policy: str  # SHA-256 of the weights
+    begin: str | None  # the time that --from gave
     past: int  # bars in past.parquet
     past_sha256: str
     spacing: Spacing | None  # None: any
@@ -46,6 +49,16 @@ class Saved(Result):
     bars_sha256: str
     trader: Trader
     answer: Mapping[str, Any] | None  # to the last bar
+
+
+class Start(NamedTuple):
+    """What a trading begins with."""
+
+    policy: str  # SHA-256 of the weights
+    past: pl.DataFrame
+    spacing: Spacing | None
+    begin: str | None
+    capital: float
 
 
 class Log(NamedTuple):
@@ -69,27 +82,26 @@ def is_state(directory: Path) -> bool:
     return (directory / STATE).is_file()
 
 
-def create(
-    directory: Path, policy: str, past: pl.DataFrame, spacing: Spacing | None, capital: float
-) -> Opened:
+def create(directory: Path, start: Start) -> Opened:
     """A new state: nothing has been traded yet."""
     with replacing(directory / PAST, "state of the trading") as temporary:
-        past.write_parquet(temporary)
+        start.past.write_parquet(temporary)
     with replacing(directory / BARS) as temporary:
         temporary.write_bytes(HEADER)
     saved = Saved(
         format=FORMAT,
-        policy=policy,
-        past=past.height,
-        past_sha256=digest_of(past),
-        spacing=spacing,
+        policy=start.policy,
+        begin=start.begin,
+        past=start.past.height,
+        past_sha256=digest_of(start.past),
+        spacing=start.spacing,
         bars=0,
         bars_sha256=hashlib.sha256(HEADER).hexdigest(),
-        trader=Trader(capital),
+        trader=Trader(start.capital),
         answer=None,
     )
     _write(directory, saved)
-    return Opened(saved, past, Log(directory / BARS, len(HEADER), hashlib.sha256(HEADER)))
+    return Opened(saved, start.past, Log(directory / BARS, len(HEADER), hashlib.sha256(HEADER)))
 
 
 def read(directory: Path) -> Opened:
@@ -105,7 +117,7 @@ def read(directory: Path) -> Opened:
 def save(
     directory: Path, opened: Opened, bars: pl.DataFrame, trader: Trader, answer: Mapping[str, Any]
 ) -> Opened:
-    """The state after some more bars, on disk."""
+    """The state after some more bars, on disk; the digest of the old one is not to be used again."""
     saved, log = opened.saved, opened.log
     lines = _lines(bars)
     with explaining(log.path), log.path.open("r+b") as file:
@@ -114,12 +126,8 @@ def save(
         file.write(lines)
     flush(log.path)
     log.digest.update(lines)
-    saved = Saved(
-        format=FORMAT,
-        policy=saved.policy,
-        past=saved.past,
-        past_sha256=saved.past_sha256,
-        spacing=saved.spacing,
+    saved = dataclasses.replace(
+        saved,
         bars=saved.bars + bars.height,
         bars_sha256=log.digest.hexdigest(),
         trader=trader,
@@ -132,8 +140,6 @@ def save(
 
 
 def _write(directory: Path, saved: Saved) -> None:
-    from proxima.run.files import write_json
-
     write_json(directory / STATE, named(vars(saved)))
 
 

@@ -1,7 +1,7 @@
 """Trained policies in use: one decision on raw bars, new bars with a state on disk, figures on new prices.
 
 predict    raw bars, what is held ─► the target at the last close
-follow     a batch of bars ─► answers, one for each; `trade` prints them
+answers    bars that continue a past ─► what to do after each of them
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,6 @@ from proxima.core.errors import ProximaError
 from proxima.domains.trading import trade_state
 from proxima.domains.trading.arriving import (
     Batch,
-    Spacing,
     new_bars,
     run_bars,
     spacing_of,
@@ -37,7 +36,6 @@ from proxima.run.files import RunFiles, plain
 from proxima.run.read import make_run_importable, read_info
 from proxima.track.registry import ABOUT, load_exported
 
-FILE_BARS = 1_000  # of a file that are taken before the state is saved
 CAPITAL = 10_000.0
 
 
@@ -114,16 +112,16 @@ class Settings(NamedTuple):
     until: np.datetime64 | None = None  # the run's bars before this time are the past
     past: Path | None = None  # the file in which the run's bars are now
     fresh: bool = False  # without a past
-    any_gap: bool = False
 
 
 def open_state(usable: Usable, directory: Path, settings: Settings) -> Opened:
     """The state in a directory, begun there where it is not."""
     if not trade_state.is_state(directory):
         past = NO_BARS if settings.fresh else past_of(usable, settings.past, settings.until)
-        spacing = None if settings.any_gap or settings.fresh else spacing_of(past)
         capital = CAPITAL if settings.capital is None else settings.capital
-        return trade_state.create(directory, usable.weights, past, spacing, capital)
+        begin = None if settings.until is None else str(settings.until)
+        start = trade_state.Start(usable.weights, past, spacing_of(past), begin, capital)
+        return trade_state.create(directory, start)
     opened = trade_state.read(directory)
     if opened.saved.policy != usable.weights:
         raise ProximaError(
@@ -133,8 +131,7 @@ def open_state(usable: Usable, directory: Path, settings: Settings) -> Opened:
     begun = opened.saved.trader.capital
     for name, differs in (
         ("--capital", settings.capital is not None and settings.capital != begun),
-        ("--from", settings.until is not None),
-        ("--past", settings.past is not None),
+        ("--from", settings.until is not None and str(settings.until) != opened.saved.begin),
         ("--fresh", settings.fresh and opened.saved.past > 0),
     ):
         if differs:
@@ -145,42 +142,25 @@ def open_state(usable: Usable, directory: Path, settings: Settings) -> Opened:
     return opened
 
 
-class Followed(NamedTuple):
-    """What became of a batch."""
+class Taken(NamedTuple):
+    """The new bars of a batch, after the past that is known."""
 
-    opened: Opened
-    answers: list[dict[str, Any]]
-    known: int  # bars of it that had been taken before
+    bars: pl.DataFrame  # past and new
+    first: int  # row of the first new one
+    known: int  # bars of the batch that had been taken before
+    # The answer to the last of them, where the batch has no earlier ones: nobody may have got it.
+    again: Mapping[str, Any] | None
 
 
-def follow(
-    usable: Usable, directory: Path, opened: Opened, batch: Batch, any_gap: bool = False
-) -> Followed:
-    """Takes the bars of a batch that are new, saves, and gives an answer for each.
-
-    Where the last bar that was taken is there again, its answer is given again: nobody may have got it.
-    """
-    bars, spacing = opened.bars, None if any_gap else opened.saved.spacing
-    new = new_bars(bars, batch, _spacing(spacing), usable.reader.needs_volume)
+def take(usable: Usable, opened: Opened, batch: Batch, any_gap: bool = False) -> Taken:
+    """The bars of a batch that continue what is known; an error where they do not."""
+    past, spacing = opened.bars, None if any_gap else opened.saved.spacing
+    new = new_bars(past, batch, spacing, usable.reader.needs_volume)
     known = batch.frame.height - new.height
-    said: list[dict[str, Any]] = []
-    last = opened.saved.answer
-    if known and last is not None and times(batch.frame)[known - 1] == times(bars)[-1]:
-        said.append(dict(last))
-    if new.is_empty():
-        return Followed(opened, said, known)
-    trader, first = opened.saved.trader, bars.height
-    both = pl.concat([bars, new]).rechunk()
-    before = batch.rows_before + known
-    for after, answer in answers(usable, trader, both, first, batch.source, before):
-        trader = after
-        said.append(as_json(answer, trader.capital))
-    opened = trade_state.save(directory, opened, new, trader, said[-1])
-    return Followed(opened, said, known)
-
-
-def _spacing(spacing: Spacing | None) -> Spacing | None:
-    return None if spacing is None else Spacing(*spacing)
+    answer = opened.saved.answer
+    is_last = bool(known) and times(batch.frame)[known - 1] == times(past)[-1]
+    again = answer if is_last and answer is not None else None
+    return Taken(pl.concat([past, new]).rechunk(), past.height, known, again)
 
 
 def as_json(answer: Answer, capital: float) -> dict[str, Any]:
