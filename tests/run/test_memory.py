@@ -61,7 +61,7 @@ def test_rows_forget_where_an_episode_starts(run):
     np.testing.assert_array_equal(memories[0][0], memories[1][0])
     assert not np.array_equal(memories[0][1], memories[1][1])
     with pytest.raises(proxima.ProximaError, match="one flag a row"):
-        policy.predict(shown[6], [True])
+        policy.predict(shown[6], episode_start=[True])
 
 
 def test_hidden_entries_are_hidden_by_the_exported_policy(run):
@@ -90,7 +90,7 @@ def test_mlflow_serves_it_with_its_memory(run, tmp_path):
         np.testing.assert_array_equal(served.predict(step), policy.predict(step))
     flags = [True, False]
     found = served.predict(shown[0], params={"episode_start": flags})
-    np.testing.assert_array_equal(found, policy.predict(shown[0], flags))
+    np.testing.assert_array_equal(found, policy.predict(shown[0], episode_start=flags))
     policy.reset()
     for step, params in zip(shown, ({"reset": True}, {}, {}, {}), strict=True):
         np.testing.assert_array_equal(served.predict(step, params=params), policy.predict(step))

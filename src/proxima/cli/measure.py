@@ -24,13 +24,28 @@ def evaluate(
         int | None, typer.Option(help="Which trial of a run; its first one by default.", min=0)
     ] = None,
     film: Annotated[Path | None, path_option("Draw a GIF of the trained policy here.")] = None,
+    data: Annotated[
+        Path | None, path_option("A file of new data to measure it on instead.")
+    ] = None,
     output: Output = "logs",
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Measure a trained policy on the fixed evaluation episodes."""
+    """Measure a trained policy on the fixed evaluation episodes, or on new data."""
+    from proxima.core.errors import ProximaError
     from proxima.report.numbers import brief
-    from proxima.run.evaluate import evaluate_reference
+    from proxima.run.evaluate import evaluate_on_data, evaluate_reference
+
+    if data is not None:
+        if film is not None:
+            raise ProximaError("--film: shows an episode of evaluation; leave it out beside --data")
+        figures = evaluate_on_data(run, data, output, trial)
+        if json:
+            print_json(figures.content)
+            return
+        for line in figures.lines:
+            say(line)
+        return
 
     result = evaluate_reference(run, episodes, film, output, trial)
     if json:

@@ -147,6 +147,21 @@ class Closing(NamedTuple):
     pointers: Mapping[str, str] = {}  # where to look, and what is there
 
 
+class RawPolicy(NamedTuple):
+    """How an exported policy is used on what is there before its environment makes observations of it."""
+
+    takes: Callable[[Any], bool]  # whether something is raw, and not observations
+    # The policy's function of observations, something raw, and the state that goes with it → what to do.
+    decide: Callable[[Callable[[Any], Any], Any, Any], Any]
+
+
+class DataFigures(NamedTuple):
+    """What a trained policy makes of data that its run has never seen."""
+
+    content: Mapping[str, Any]  # as JSON holds it
+    lines: Sequence[str]  # for people
+
+
 # Sections that say what a policy meets, and the settings in them that only training depends on.
 WORLD = ("env", "data", "reward")
 TRAINING_ONLY = ("num_envs", "workers", "groups", "worker_timeout", "on_worker_failure")
@@ -186,6 +201,10 @@ class Domain(NamedTuple):
         evaluated_on
     )
     data: Data | None = None
+    # What policy.json says of a policy → how it is used on raw input; None: only on observations.
+    raw_policy: Callable[[Mapping[str, Any]], RawPolicy] | None = None
+    # A trial's directory and a file of new data → the figures of its policy there.
+    evaluate_data: Callable[[Path, Path], DataFigures] | None = None
     # A film of an episode: path, name of the environment, recording → whether it can be drawn.
     film: Callable[[Path, str, Any], bool] = lambda path, env_name, recording: False
     prepare_host: Callable[[Any], None] = lambda scenario: (

@@ -136,9 +136,12 @@ def phases(
     return parts | {"update": env + act + learn}
 
 
-def export(scenario: Any, built: Built, trained: Trained) -> None:
-    """Every trial's policy as weights and a program that needs nothing of ours; traced once for all."""
-    description = describe_policy(scenario, built)
+def export(scenario: Any, built: Built, described_raw: Mapping[str, Any], trained: Trained) -> None:
+    """Every trial's policy as weights and a program that needs nothing of ours; traced once for all.
+
+    `described_raw` says what lies between raw input and observations, where a domain knows.
+    """
+    description = {**describe_policy(scenario, built), **described_raw}
     made: Export | None = None
     for lane, (state, directory) in enumerate(zip(trained.lanes, trained.trials, strict=True)):
         if (directory / "policy").exists():  # a finish that was killed had come so far

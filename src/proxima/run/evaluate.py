@@ -12,7 +12,7 @@ import numpy as np
 from proxima.build import algorithm, domain_of
 from proxima.core.errors import ProximaError
 from proxima.core.paths import usable_path
-from proxima.domains.domain import Trainable
+from proxima.domains.domain import DataFigures, Trainable
 from proxima.files import explaining
 from proxima.run.files import RunFiles, find_trial
 from proxima.run.read import load_scenario, make_run_importable
@@ -66,6 +66,27 @@ def evaluate_reference(
             _film(film, scenario, trainable.record(state))
     measured = {name: to_json(policy) for name, policy in policies.items()}
     return {"checkpoint": str(path), "kind": kind, "step": manifest["step"]} | measured
+
+
+def evaluate_on_data(
+    reference: str, data: Path, output_directory: str = "logs", trial: int | None = None
+) -> DataFigures:
+    """The exported policy of a trial, or of a run's, on a file of data that the run has never seen."""
+    if checkpoint.is_checkpoint(Path(usable_path(reference))):
+        raise ProximaError(
+            f"--data: {reference} is a checkpoint, and a trial's exported policy is what goes over new data; "
+            "name its run or trial"
+        )
+    folder = find_trial(reference, output_directory, trial)
+    make_run_importable(folder)
+    scenario = load_scenario(RunFiles(folder.resolve().parent))
+    evaluate = domain_of(scenario).evaluate_data
+    if evaluate is None:
+        raise ProximaError(
+            f"--data: {scenario.name} is not trained on a file of data; leave it out"
+        )
+    use_compilation_cache()
+    return evaluate(folder, data)
 
 
 def _film(path: Path, scenario: Any, recording: Any) -> None:

@@ -1,15 +1,17 @@
 """A trained policy as a function: loaded from its directory, a trial or a run, without its environment."""
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, final
 
-import numpy as np
-
+from proxima.build import domain
 from proxima.core.errors import ProximaError
 from proxima.core.paths import usable_path
+from proxima.domains.domain import RawPolicy
 from proxima.files import explaining
 from proxima.run.files import find_trial
+from proxima.run.read import make_run_importable
 from proxima.track.registry import POLICY_FILES, load_exported
 from proxima.track.served_policy import Player, is_single
 
@@ -23,19 +25,26 @@ class Policy:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        loaded = load_exported(directory)
-        self.about = loaded.about
-        self._player = Player(loaded)
+        self._loaded = load_exported(directory)
+        self.about = self._loaded.about
+        self._player = Player(self._loaded)
+        self._raw = _raw_policy(directory, self.about)
 
     def reset(self) -> None:
         """Forget: the next observations are the first of their episodes."""
         self._player.reset()
 
-    def predict(self, observations: Any, episode_start: Any = None) -> np.ndarray:
+    def predict(self, observations: Any, state: Any = None, episode_start: Any = None) -> Any:
         """The greedy action at one observation, or those at a batch (n, ...), as the environment has them.
 
         `episode_start`, a flag a row, says where an episode begins; without a memory it makes no difference.
+        Of what comes before observations, as `about["raw"]` says where a policy takes such a thing, it is
+        what to do there; `state` goes with it.
         """
+        if self._raw is not None and self._raw.takes(observations):
+            return self._raw.decide(self._loaded.act, observations, state)
+        if state is not None:
+            raise ProximaError("predict: a state goes with raw input, and this is an observation")
         try:
             actions = self._player.act(observations, episode_start)
         except ValueError as error:
@@ -73,6 +82,16 @@ def load_policy(reference: str | Path, output_directory: str = "logs") -> Policy
     if _is_policy(path):
         return Policy(path)
     return Policy(find_trial(str(reference), output_directory) / "policy")
+
+
+def _raw_policy(directory: Path, about: Mapping[str, Any]) -> RawPolicy | None:
+    """How the policy is used on raw input, where it says so and its domain knows."""
+    raw = about.get("raw")
+    if not isinstance(raw, Mapping) or not isinstance(raw.get("domain"), str):
+        return None
+    make_run_importable(directory)
+    read = domain(raw["domain"]).raw_policy
+    return None if read is None else read(about)
 
 
 def _is_policy(directory: Path) -> bool:

@@ -7,8 +7,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, final
 
-import numpy as np
-
 from proxima.build import ALGORITHMS, env_settings, make_importable
 from proxima.core.errors import ProximaError
 from proxima.core.functions import path_to
@@ -58,9 +56,9 @@ class Trainer:
         greedy: dict[str, Any] = policies["evaluation"]
         return greedy | {"avg_reward": greedy["return_mean"], "std_reward": greedy["return_std"]}
 
-    def predict(self, observations: Any, episode_start: Any = None) -> np.ndarray:
-        """The greedy action at one observation, or the actions at a batch of them."""
-        return self.policy.predict(observations, episode_start)
+    def predict(self, observations: Any, state: Any = None, episode_start: Any = None) -> Any:
+        """The greedy action at one observation, or the actions at a batch; or on raw input, see Policy."""
+        return self.policy.predict(observations, state, episode_start)
 
     def save(self, path: str | Path) -> Path:
         """Write the trained policy into a directory, for `proxima.load_policy` or any program with JAX."""

@@ -80,7 +80,7 @@ def test_references_have_every_name_and_are_json(known):
 
 
 def test_an_unknown_process_has_no_model(known):
-    assert reference_targets(prepared(pattern=None), "test", ENV, None)["model"] is None
+    assert reference_targets(prepared(pattern=None).test, 0, ENV, None)["model"] is None
     other = references(prepared(pattern="sine_wave", bars=20), ENV, YEAR)
     assert other["splits"]["test"]["model"] is None
 
@@ -88,7 +88,7 @@ def test_an_unknown_process_has_no_model(known):
 def test_scores_of_the_oracle_and_of_cash(known):
     data, compared = known
     for split in SPLITS:
-        targets = reference_targets(data, split, ENV, None)["foresight"]
+        targets = reference_targets(data.split(split), 0, ENV, None)["foresight"]
         actions = np.searchsorted(ENV.positions, targets)
         part = assessed(data, ENV, DATA, split, actions, compared)
         json.dumps(asdict(part), allow_nan=False)

@@ -97,8 +97,8 @@ def _account(
     changed = np.diff(target, prepend=0.0) != 0
     entry = np.maximum.accumulate(np.where(changed, bar, 0), axis=-1)  # the bar of the last trade
     # Worth of stock and cash per unit of value at the last trade, at each bar's start and end.
-    stock, cash = _grown(target, log_price[:-1] - log_price[entry], bar - entry, borrow_rate)
-    grown_stock, grown_cash = _grown(
+    stock, cash = grown(target, log_price[:-1] - log_price[entry], bar - entry, borrow_rate)
+    grown_stock, grown_cash = grown(
         target, log_price[1:] - log_price[entry], bar + 1 - entry, borrow_rate
     )
     with np.errstate(divide="ignore", invalid="ignore"):  # after a ruin; overwritten below
@@ -128,7 +128,7 @@ def _shifted(values: NDArray) -> NDArray:
     return np.concatenate([np.zeros_like(values[..., :1]), values[..., :-1]], axis=-1)
 
 
-def _grown(
+def grown(
     target: Floats, log_growth: Floats, bars: NDArray[np.int_], borrow_rate: float
 ) -> tuple[Floats, Floats]:
     """Stock and cash some bars after a trade to the target, per unit of value at the trade."""

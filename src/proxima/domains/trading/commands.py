@@ -1,18 +1,20 @@
-"""The command that looks at prices: peek."""
+"""The commands about prices: peek looks at them, trade follows a trained policy on new ones."""
 
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from proxima.cli.options import Debug, Json, argument, path_option
+from proxima.cli.options import Debug, Json, Output, argument, path_option, run_names
 
 
 def add_commands(app: typer.Typer) -> None:
-    """The command to the command line."""
-    app.command()(peek)
+    """The commands to the command line."""
+    for command in (peek, trade):
+        app.command()(command)
 
 
 def peek(
@@ -40,6 +42,54 @@ def peek(
         for line in (*_split_lines(summary["splits"]), *_feature_lines(summary["features"])):
             write(console, line)
     write(console, f"Plot: {plot}")
+
+
+def trade(
+    run: Annotated[str, argument("RUN", "An experiment, a run or a trial.", run_names)],
+    bars: Annotated[str, typer.Option(help="New bars: a parquet or CSV file, or - for lines.")],
+    trial: Annotated[
+        int | None, typer.Option(help="Which trial of a run; its first one by default.", min=0)
+    ] = None,
+    state: Annotated[
+        Path | None, path_option("Directory of the account; default: trade in the trial's.")
+    ] = None,
+    capital: Annotated[
+        float | None, typer.Option(help="Cash at the start; default: 10,000.")
+    ] = None,
+    begin: Annotated[
+        str | None,
+        typer.Option("--from", help="Trade from this time on; default: after the run's data."),
+    ] = None,
+    past: Annotated[
+        Path | None, path_option("Where the run's data is now, if it was moved.")
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Without the run's data: features warm up in the bars.")
+    ] = False,
+    any_gap: Annotated[
+        bool, typer.Option("--any-gap", help="Bars may be further apart, or closer, than there.")
+    ] = False,
+    output: Output = "logs",
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per bar.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Follow a trained policy on new bars: target, order, account."""
+    from proxima.domains.trading.trade import Options, trade_bars
+    from proxima.run.files import find_trial
+    from proxima.terminal import Output as Stream
+
+    options = Options(capital, begin, past, fresh, any_gap, json)
+    folder = find_trial(run, output, trial)
+    if not trade_bars(
+        folder, bars, state, options, _say_at_once, Stream(sys.stderr, waits=True).write
+    ):
+        raise typer.Exit(130)
+
+
+def _say_at_once(text: str) -> None:
+    """To whoever acts on it; an error where nobody reads it."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def _overview(summary: dict[str, Any]) -> list[str]:

@@ -33,10 +33,10 @@ def read_header(path: Path) -> list[str]:
         )
     if line[:2] in MARKS:
         raise ProximaError(f"{path}: is {MARKS[line[:2]]} text; save it as UTF-8")
-    problem = _problem(line, None)
+    problem = line_problem(line, None)
     if problem is not None:
         raise ProximaError(f"{path}: header: {problem}")
-    return _cells(line)
+    return cells_of(line)
 
 
 def check_lines(path: Path, cells: int) -> None:
@@ -47,7 +47,7 @@ def check_lines(path: Path, cells: int) -> None:
         for chunk in _chunks(file):
             if not _is_plain(chunk, cells):
                 for offset, line in enumerate(chunk.split(b"\n")[: chunk.count(b"\n")], 1):
-                    problem = _problem(line, cells)
+                    problem = line_problem(line, cells)
                     if problem is not None:
                         raise ProximaError(f"{path}: row {row + offset:,}: {problem}")
             row += chunk.count(b"\n")
@@ -56,7 +56,7 @@ def check_lines(path: Path, cells: int) -> None:
 def cell_at(path: Path, row: int, column: int) -> str:
     """What is written in a row and a column of a file whose lines are right; both count from 0."""
     with path.open("rb") as file:
-        return _cells(next(islice(file, row + 1, None)))[column]
+        return cells_of(next(islice(file, row + 1, None)))[column]
 
 
 def _chunks(file: BinaryIO) -> Iterator[bytes]:
@@ -76,7 +76,7 @@ def _is_plain(chunk: bytes, cells: int) -> bool:
     return bool((np.diff(ends, prepend=0) == cells - 1).all()) and cells > 1
 
 
-def _problem(line: bytes, cells: int | None) -> str | None:
+def line_problem(line: bytes, cells: int | None) -> str | None:
     """What is wrong with a line; None: nothing. A header has any number of cells."""
     line = line.rstrip(b"\r\n")
     if b"\0" in line:
@@ -93,7 +93,7 @@ def _problem(line: bytes, cells: int | None) -> str | None:
         return "has a carriage return within it; end every line with a line feed"
     if cells is None:
         return None
-    count = len(_cells(line))
+    count = len(cells_of(line))
     if count != cells:
         return (
             f"has {count} cell{'s' * (count != 1)}, the header has {cells}; "
@@ -102,7 +102,7 @@ def _problem(line: bytes, cells: int | None) -> str | None:
     return None
 
 
-def _cells(line: bytes) -> list[str]:
+def cells_of(line: bytes) -> list[str]:
     """The cells of a line whose quotes are closed, without them."""
     found = NEXT_CELL.findall(line.rstrip(b"\r\n").decode("utf-8-sig"))
     return [cell[1:-1].replace('""', '"') if cell.startswith('"') else cell for cell in found]

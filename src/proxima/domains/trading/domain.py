@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Generic
 
@@ -11,7 +11,17 @@ from pydantic import with_config
 from proxima.core.errors import ProximaError
 from proxima.core.faults import Fault
 from proxima.domains import judging, reinforcement
-from proxima.domains.domain import Added, Closing, Data, Domain, Facts, Patterns, Prepared
+from proxima.domains.domain import (
+    Added,
+    Closing,
+    Data,
+    DataFigures,
+    Domain,
+    Facts,
+    Patterns,
+    Prepared,
+    RawPolicy,
+)
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
 from proxima.domains.trading.page import page
 from proxima.domains.trading.patterns import describe_patterns
@@ -54,8 +64,9 @@ def prepare(scenario: TradingScenario) -> Prepared:
     """The prices divided and made into features, and accounts on each split."""
     from proxima.domains.trading.data import prepare_data
     from proxima.domains.trading.env import fill_returns, trading_env
-    from proxima.domains.trading.judge import PriceRun, draw, judge
+    from proxima.domains.trading.judge import PriceRun, draw, judge, year_of
     from proxima.domains.trading.market import SPLITS
+    from proxima.domains.trading.recipe import describe
     from proxima.train.compiled.episodes import recorder
 
     prices = prepare_data(scenario.data, scenario.name)
@@ -69,6 +80,7 @@ def prepare(scenario: TradingScenario) -> Prepared:
     for split, env in whole.items():
         bars = len(fill_returns(prices.split(split), config.fill))
         record[split] = recorder(built.agent, env, scenario.seed, bars)
+    year = year_of(prices, scenario.data)
     run = PriceRun(scenario.data, config, prices, record)
     # Features that the file decided are stored by name: a resumed run has the same.
     resolved = replace(scenario, data=replace(scenario.data, features=prices.features))
@@ -81,6 +93,7 @@ def prepare(scenario: TradingScenario) -> Prepared:
         summarize=summarize,
         artifacts=("rollouts", "trades"),
         final_metrics=final_metrics,
+        described_raw={"raw": describe(prices, config, scenario.data.leaky, year)},
     )
     return prepared._replace(scenario=resolved, notes=prices.notes)
 
@@ -153,6 +166,29 @@ def write_pattern(pattern: str, name: str | None, settings: Mapping[str, Any]) -
     return write_synthetic(config, pattern if name is None else name, Path())
 
 
+def raw_policy(about: Mapping[str, Any]) -> RawPolicy:
+    """An exported policy on raw bars."""
+    from proxima.domains.trading.recipe import read_recipe
+    from proxima.domains.trading.tables import is_bars
+    from proxima.domains.trading.use import predict
+
+    shape = tuple(about["observation"]["shape"])
+    reader = cache(
+        partial(read_recipe, about, "policy.json")
+    )  # whoever has observations needs none
+    return RawPolicy(
+        takes=lambda raw: is_bars(raw, shape),
+        decide=lambda act, raw, state: predict(reader(), act, raw, state),
+    )
+
+
+def evaluate_data(trial: Path, path: Path) -> DataFigures:
+    """A trained policy on new prices."""
+    from proxima.domains.trading.new_prices import evaluate_prices
+
+    return evaluate_prices(trial, path)
+
+
 def closing(summary: Summary) -> Closing:
     """The trials, beside what others would have made of the same prices; score 0 is chance, 1 the oracle."""
     details: TradingSummary = summary.details
@@ -180,6 +216,8 @@ DOMAIN = Domain(
     backends=("trading",),
     networks={"mlp": "proxima.nets.actor_critic:NETWORK"},
     evaluated_on=evaluated_on,
+    raw_policy=raw_policy,
+    evaluate_data=evaluate_data,
     data=Data("Prices", generate, Patterns(describe_patterns, write_pattern)),
     prepare_host=reinforcement.prepare_host,
 )

@@ -10,6 +10,7 @@ The account is the one of accounting.py, bar by bar and safe in float32: returns
 and every growth factor is kept as its distance from 1.
 """
 
+import dataclasses
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -193,22 +194,58 @@ def trading_env(market: Market, config: TradingEnvConfig, training: bool) -> Tra
     check(market, config)
     returns = fill_returns(market, config.fill)
     max_steps = (config.max_steps_per_episode if training else None) or len(returns)
+    env = _env(market.features, returns, mark_returns(market, config.fill), config)
+    start = jnp.asarray(last_start(len(returns), config, training), jnp.int32)
+    return dataclasses.replace(env, last_start=start, max_steps=jnp.asarray(max_steps, jnp.int32))
+
+
+def one_bar_env(
+    features: NDArray[np.float32], market_return: float, mark: float, config: TradingEnvConfig
+) -> TradingEnv:
+    """The environment of a single step, from bar `window − 1` to the one that features (window, k) end in.
+
+    The step is rewarded for the market's return and observes the weight at the mark; whoever asks for one
+    of the two may leave the other 0.
+    """
+    before = np.zeros_like(features[:1])  # the first bar of the window that nobody asks for again
+    returns, marks = np.zeros(config.window), np.zeros(config.window + 1)
+    returns[-1], marks[-1] = market_return, mark
+    return _env(np.concatenate([before, features]), returns, marks, config)
+
+
+def one_bar_state(weight: np.float32, target: np.float32, config: TradingEnvConfig) -> TradingState:
+    """An open episode in which that step is next: what is held, and what was asked for last."""
+    zero = jnp.zeros(())
+    moments = Moments(zero, zero, zero) if config.reward == "differential_sharpe" else None
+    time = jnp.asarray(config.window - 1, jnp.int32)
+    return TradingState(
+        time, time + 2, jnp.asarray(weight), jnp.asarray(target), jnp.ones(()), moments
+    )
+
+
+def _env(
+    features: NDArray[np.float32],
+    returns: NDArray[np.float64],
+    marks: NDArray[np.float64],
+    config: TradingEnvConfig,
+) -> TradingEnv:
+    """An environment whose episodes start at the first bar with a full window and end with the returns."""
     numbers = partial(jnp.asarray, dtype=jnp.float32)
     return TradingEnv(
-        features=numbers(market.features),
+        features=numbers(features),
         returns=numbers(returns),
-        marks=numbers(mark_returns(market, config.fill)),
+        marks=numbers(marks),
         positions=numbers(allowed(config)),
         costs=jax.tree.map(numbers, trade_costs(config.fee, config.slippage)),
         borrow_rate=numbers(config.borrow_rate),
         turnover_penalty=numbers(config.turnover_penalty),
         drawdown_penalty=numbers(config.drawdown_penalty),
         sharpe_rate=numbers(config.sharpe_rate),
-        last_start=jnp.asarray(last_start(len(returns), config, training), jnp.int32),
-        max_steps=jnp.asarray(max_steps, jnp.int32),
+        last_start=jnp.asarray(config.window - 1, jnp.int32),
+        max_steps=jnp.asarray(len(returns), jnp.int32),
         window=config.window,
         sharpe=config.reward == "differential_sharpe",
-        observation_space=box(-np.inf, np.inf, (config.window * market.features.shape[1] + 1,)),
+        observation_space=box(-np.inf, np.inf, (config.window * features.shape[1] + 1,)),
         action_space=action_space(config),
     )
 

@@ -85,13 +85,38 @@ def resolve_features(features: Sequence[FeatureConfig], leaky: bool = False) -> 
 
 
 def compute(frame: pl.DataFrame, column: Column) -> pl.Series:
-    """A feature's float64 value in every row of a frame, null where it has none."""
+    """A feature's float64 value in every row of a frame, null where it has none.
+
+    A causal feature has the same bits whatever rows follow, on any number of threads: what is computed
+    bar by bar is what was computed over the whole file.
+    """
+    values = _in_one_group(frame, column)
+    if values is not None:
+        return values
     try:  # next to the time, so that a single number becomes a column
-        values = frame.lazy().select("time", column.expression.cast(pl.Float64).alias(column.name))
-        return values.collect()[column.name]
+        table = frame.lazy().select("time", column.expression.cast(pl.Float64).alias(column.name))
+        return table.collect()[column.name]
     except pl.exceptions.PolarsError as failure:
         reason = str(failure).strip().splitlines()[0]
         raise ProximaError(f"feature {column.name}: cannot be computed: {reason}") from failure
+
+
+def _in_one_group(frame: pl.DataFrame, column: Column) -> pl.Series | None:
+    """The values from the first row to the last; None where polars cannot compute the feature so.
+
+    Polars divides the rows of a frame among its threads, and a rolling sum that begins anew in the middle
+    rounds otherwise. It does not divide a group. What it refuses within one, such as another window of
+    `over`, is computed the other way.
+    """
+    expression = column.expression.cast(pl.Float64).alias(column.name)
+    try:
+        groups = frame.lazy().group_by(pl.lit(0).alias("group")).agg(expression).collect()
+    except pl.exceptions.PolarsError:
+        return None
+    if groups.schema[column.name] != pl.List(pl.Float64):
+        return None
+    values = groups[column.name].explode()
+    return values if len(values) == frame.height else None
 
 
 def needs_volume(column: Column) -> bool:

@@ -14,6 +14,7 @@ earned nothing is no yardstick: where the best is to stay out, all that divides 
 import dataclasses
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -205,10 +206,9 @@ def _alarms(judged: list[TradingTrial]) -> list[str]:
 
 
 def reference_targets(
-    prepared: Prepared, split: str, env: TradingEnvConfig, rule: BestRule | None
+    market: Market, first_row: int, env: TradingEnvConfig, rule: BestRule | None
 ) -> dict[str, Floats | None]:
-    """Targets (T,) of buy_and_hold, momentum, foresight and the best rule (or None) on a split."""
-    market, first_row = prepared.split(split), prepared.bounds[split][0]
+    """Targets (T,) of buy_and_hold, momentum, foresight and the best rule (or None) on a stretch."""
     return {
         "buy_and_hold": baselines.buy_and_hold(market, env),
         "momentum": baselines.momentum(market, env),
@@ -236,19 +236,33 @@ def references(
     """Metrics of baselines and oracles on every split; `keep` is given split, name and each account."""
     longest = max(len(returns_of(prepared.split(split), env)) for split in SPLITS)
     rule = best_rule(prepared.pattern, prepared.params, env, longest)
-    splits = {}
-    for split in SPLITS:
-        market = prepared.split(split)
-        sheets: dict[str, Metrics | None] = {}
-        for name, targets in reference_targets(prepared, split, env, rule).items():
-            sheets[name] = None
-            if targets is not None:
-                done = account_of(market, env, targets)
-                trades = account_trades(market, env, done)
-                sheets[name] = plain(metrics.tear_sheet(done, trades, year.bars))
-                keep(split, name, done)
-        splits[split] = SplitReferences(**sheets, random={"log_return": _chance(market, env)})
+    splits = {
+        split: stretch_references(
+            prepared.split(split), env, year, rule, prepared.bounds[split][0], partial(keep, split)
+        )
+        for split in SPLITS
+    }
     return References(splits=splits)
+
+
+def stretch_references(
+    market: Market,
+    env: TradingEnvConfig,
+    year: Year,
+    rule: BestRule | None = None,
+    first_row: int = 0,
+    keep: Callable[[str, Account], None] = lambda name, done: None,
+) -> SplitReferences:
+    """Metrics of baselines and oracles on a stretch that begins at that row of its file."""
+    sheets: dict[str, Metrics | None] = {}
+    for name, targets in reference_targets(market, first_row, env, rule).items():
+        sheets[name] = None
+        if targets is not None:
+            done = account_of(market, env, targets)
+            trades = account_trades(market, env, done)
+            sheets[name] = plain(metrics.tear_sheet(done, trades, year.bars))
+            keep(name, done)
+    return SplitReferences(**sheets, random={"log_return": _chance(market, env)})
 
 
 def _chance(market: Market, env: TradingEnvConfig) -> Chance:

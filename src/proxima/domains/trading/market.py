@@ -48,6 +48,7 @@ class Prepared(NamedTuple):
     fingerprint: Mapping[str, Any] = {}
     features: tuple[FeatureConfig, ...] = ()  # those asked for, or those that the file can feed
     notes: tuple[str, ...] = ()  # sentences for the user
+    warm_up: int = 0  # rows before the first in which every feature has a value
 
     def split(self, name: str) -> Market:
         """The stretch called train, validation or test."""

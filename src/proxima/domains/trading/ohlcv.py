@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -88,7 +89,7 @@ def read_bars(path: str | Path) -> Bars:
         frame = frame.with_columns(volume=pl.lit(0.0))
     if frame.is_empty():
         raise ProximaError(f"{path}: has no rows; a file of prices has one for each bar")
-    problems = _problems(frame, path)
+    problems = find_problems(frame, partial(_written, frame, path))
     if problems:
         raise ProximaError("\n".join(f"{path}: {problem}" for problem in problems))
     return Bars(frame.select(COLUMNS), has_volume, notes)
@@ -127,12 +128,12 @@ def _read_parquet(path: Path) -> tuple[pl.DataFrame, tuple[str, ...]]:
     def holds_time(place: int) -> bool:
         return kinds[place].is_temporal() or isinstance(kinds[place], pl.String)
 
-    places, notes = _find_columns(path, names, holds_time)
+    places, notes = find_columns(path, names, holds_time)
     wanted = []
     for column, place in places.items():
         name, kind = names[place], kinds[place]
         if column == "time":
-            wanted.append(_time(path, name, kind))
+            wanted.append(time_expression(path, name, kind))
         elif kind.is_numeric():
             wanted.append(pl.col(name).cast(pl.Float64).alias(column))
         else:
@@ -158,7 +159,9 @@ def _read_csv(path: Path) -> tuple[pl.DataFrame, tuple[str, ...]]:
         path, has_header=False, skip_lines=1, schema=kinds, ignore_errors=True, glob=False
     )
     wanted = [
-        _time(path, names[place], pl.String()) if column == "time" else pl.col(names[place])
+        time_expression(path, names[place], pl.String())
+        if column == "time"
+        else pl.col(names[place])
         for column, place in places.items()
     ]
     return scan.select(wanted).collect().rechunk().rename(_renamed(names, places)), notes
@@ -180,10 +183,10 @@ def _csv_columns(path: Path, header: list[str]) -> Columns:
             return True
         return pl.Series([cell]).str.contains(YEAR_FIRST).item()
 
-    return _find_columns(path, header, holds_time)
+    return find_columns(path, header, holds_time)
 
 
-def _find_columns(path: Path, header: list[str], holds_time: Callable[[int], bool]) -> Columns:
+def find_columns(path: Path | str, header: list[str], holds_time: Callable[[int], bool]) -> Columns:
     """Where each of our columns is; volume may be missing, and an index without a name may be the time."""
     names = [name.strip().lower() for name in header]
     places: dict[str, int] = {}
@@ -220,7 +223,8 @@ def _called(header: Sequence[str], place: int) -> str:
     return name
 
 
-def _time(path: Path, name: str, kind: pl.DataType) -> pl.Expr:
+def time_expression(path: Path | str, name: str, kind: pl.DataType) -> pl.Expr:
+    """A column of times as UTC, null where one cannot be read."""
     column = pl.col(name)
     if isinstance(kind, pl.String):
         text = pl.when(column.str.contains(YEAR_FIRST)).then(column.str.strip_chars())
@@ -288,8 +292,13 @@ def _bar_checks() -> Iterator[tuple[str, pl.Expr, str]]:
     yield "close", both & move, f"is a million times the row before, or a millionth: {lost}"
 
 
-def _problems(frame: pl.DataFrame, path: Path) -> list[str]:
-    """A line for each kind of mistake: its first row, what stands there, and how many more there are."""
+def find_problems(
+    frame: pl.DataFrame, written: Callable[[int, str], str], rows_before: int = 0
+) -> list[str]:
+    """A line for each kind of mistake: its first row, what stands there, and how many more there are.
+
+    `written` says what stands in a row (from 0) of the frame and a column.
+    """
     checks = list(_checks())
     # the counts of all checks in one pass; rows are looked for only where there is something to find
     counts = frame.select(bad.sum().alias(str(index)) for index, (_, bad, _) in enumerate(checks))
@@ -297,9 +306,9 @@ def _problems(frame: pl.DataFrame, path: Path) -> list[str]:
     for (column, bad, words), count in zip(checks, counts.row(0), strict=True):
         if count:
             row = frame.select(bad.fill_null(False).arg_max()).item()
-            value = _written(frame, path, row, column)
             more = f" (and {count - 1:,} more)" if count > 1 else ""
-            problems.append(f"row {row + 1:,}, column {column}: {value} {words}{more}")
+            where = f"row {rows_before + row + 1:,}, column {column}"
+            problems.append(f"{where}: {written(row, column)} {words}{more}")
     return problems
 
 
@@ -308,9 +317,13 @@ def _written(frame: pl.DataFrame, path: Path, row: int, column: str) -> str:
     if path.suffix.lower() == ".csv" and frame[column].is_null()[row]:
         cell = cell_at(path, row, _csv_columns(path, read_header(path)).places[column])
         return ascii(cell) if cell else "an empty cell"
-    value = frame[column].to_physical()[
-        row
-    ]  # of a time the microseconds, which may be beyond all years
+    return value_words(frame, row, column)
+
+
+def value_words(frame: pl.DataFrame, row: int, column: str) -> str:
+    """What a frame has in a row (from 0) and a column."""
+    # of a time the microseconds, which may be beyond all years
+    value = frame[column].to_physical()[row]
     if value is None:
         return "an empty cell"
     if column != "time":

@@ -116,11 +116,11 @@ def _dates(split: SplitConfig) -> dict[str, str]:
 
 def _moments(split: SplitConfig) -> dict[str, np.datetime64]:
     """The dates that are times."""
-    moments = {key: _moment(text) for key, text in _dates(split).items()}
+    moments = {key: moment_of(text) for key, text in _dates(split).items()}
     return {key: moment for key, moment in moments.items() if moment is not None}
 
 
-def _moment(text: str) -> np.datetime64 | None:
+def moment_of(text: str) -> np.datetime64 | None:
     """The time that a text with the year first says, in UTC unless it says otherwise."""
     if not ISO_DAY.fullmatch(text):
         return None

@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 from proxima.core.seeds import evaluation_keys
 from proxima.core.spaces import Box, Space, action_mask
-from proxima.core.types import Acted, Agent, Env, PyTree, Transition, View
+from proxima.core.types import Acted, Agent, Env, PyTree, Step, Transition, View
 from proxima.train.devices import TRIAL, Layout, learner_specs, on_devices, over_trials
 from proxima.train.program import RECORDED_STEPS, Evaluation, Policy, Recording
 
@@ -119,6 +119,12 @@ def random_action(space: Space, key: Array, mask: Array | None = None) -> Array:
         return jax.random.normal(key, space.shape)
     low, high = (jnp.asarray(bound).reshape(space.shape) for bound in (space.low, space.high))
     return jax.random.uniform(key, space.shape, minval=low, maxval=high)
+
+
+@jax.jit
+def step_once(env: Env, state: PyTree, action: PyTree) -> tuple[PyTree, Step]:
+    """One step of an environment that needs no chance, as a program of its own, for bars as they arrive."""
+    return env.step(state, action, jax.random.key(0))
 
 
 @partial(jax.jit, static_argnames="steps")

@@ -1,0 +1,179 @@
+"""What lies between raw bars and a trained policy's target weight: the section `raw` of its policy.json.
+
+    bars ─► features ─► scaled as in training ─► the last `window` bars, the weight held ─► net ─► target
+
+Whoever has the policy's directory has all of it: predict, `proxima evaluate --data` and `proxima trade` read
+nothing else but bars.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from proxima.core.errors import ProximaError
+from proxima.domains.trading.config import FeatureConfig, TradingEnvConfig
+from proxima.domains.trading.features import Column, compute, needs_volume, resolve_features
+from proxima.domains.trading.market import Prepared
+
+ACCOUNT = ("actions", "positions", "fee", "slippage", "borrow_rate", "fill", "window")
+NOTED = ("source", "rows", "first", "last", "prices_sha256")  # of the data
+TAKES = (
+    "bars, the oldest first: a data frame or a mapping of columns with time, open, high, low, close and "
+    "volume by name, or an array of open, high, low, close and volume; and what is held: a weight, or "
+    "{cash, units}"
+)
+GIVES = "the target weight at the close of the last bar, a share of the value: 1 all in, 0 cash, -1 short"
+REMEDY = "put the file back, or export the policy again by running its scenario again"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaledFeature(FeatureConfig):
+    """A feature as the policy sees it: (value − mean) / std, both of the train split."""
+
+    name: str
+    mean: float
+    std: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunData:
+    """The prices that the policy was trained on, and by which a file that continues them is known."""
+
+    source: str
+    rows: int
+    first: str
+    last: str
+    prices_sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """The section `raw`."""
+
+    domain: Literal["trading"] = "trading"
+    format: Literal[1] = 1  # one more whenever an older reader would misread it
+    takes: str = TAKES
+    gives: str = GIVES
+    bars: int
+    """How many are needed for one decision."""
+    columns: tuple[str, ...]
+    """What the features are computed from."""
+    features: tuple[ScaledFeature, ...]
+    account: TradingEnvConfig
+    leaky: bool
+    data: RunData
+    periods_per_year: float
+    periods_from: str
+
+
+class Reader(NamedTuple):
+    """A recipe that can be followed: its features are found."""
+
+    recipe: Recipe
+    columns: tuple[Column, ...]
+
+    @property
+    def account(self) -> TradingEnvConfig:
+        return self.recipe.account
+
+    @property
+    def needs_volume(self) -> bool:
+        return any(map(needs_volume, self.columns))
+
+
+def describe(
+    prices: Prepared, account: TradingEnvConfig, leaky: bool, year: tuple[float, str]
+) -> dict[str, Any]:
+    """The section for a policy that was trained on these prices, as JSON holds it."""
+    columns = resolve_features(prices.features, leaky)
+    features = tuple(
+        ScaledFeature(**asdict(feature), name=column.name, mean=scaler.mean, std=scaler.std)
+        for feature, column, scaler in zip(prices.features, columns, prices.scalers, strict=True)
+    )
+    recipe = Recipe(
+        bars=prices.warm_up + account.window,
+        columns=_columns_read(columns),
+        features=features,
+        account=account,
+        leaky=leaky,
+        data=RunData(**{name: prices.fingerprint[name] for name in NOTED}),
+        periods_per_year=year[0],
+        periods_from=year[1],
+    )
+    section = asdict(recipe)
+    section["account"] = {name: section["account"][name] for name in ACCOUNT}
+    return section
+
+
+def _columns_read(columns: Sequence[Column]) -> tuple[str, ...]:
+    names = {name for column in columns for name in column.expression.meta.root_names()}
+    return tuple(sorted(names))
+
+
+def read_recipe(about: Mapping[str, Any], where: str) -> Reader:
+    """What a policy says of itself, as something to follow; `where` is its file, for errors."""
+    if "raw" not in about:
+        raise ProximaError(
+            f"{where}: says nothing of raw bars: an older version wrote it, or it is no trading policy; "
+            "train it again to use it on bars"
+        )
+    try:
+        # a list, because pydantic takes no rules for a dataclass itself
+        rules = ConfigDict(extra="forbid", allow_inf_nan=False)
+        adapter = TypeAdapter(list[Recipe], config=rules)
+        (recipe,) = adapter.validate_python([about["raw"]])
+    except ValidationError as failure:
+        first = failure.errors(include_url=False)[0]
+        key = ".".join(map(str, ("raw", *first["loc"][1:])))
+        raise ProximaError(
+            f"{where}: is damaged: {key}: {first['msg'].lower()}; {REMEDY}"
+        ) from failure
+    configs = [
+        FeatureConfig(
+            kind=feature.kind, window=feature.window, lag=feature.lag, scale=feature.scale
+        )
+        for feature in recipe.features
+    ]
+    columns = resolve_features(configs, recipe.leaky)
+    ahead = [column.name for column in columns if column.leaks]
+    if ahead:
+        raise ProximaError(
+            f"{where}: the policy sees {', '.join(ahead)}, which looks ahead: it cannot be used on bars "
+            "whose future is not known"
+        )
+    return Reader(recipe, tuple(columns))
+
+
+def scaled_features(reader: Reader, frame: pl.DataFrame, first: int = 0) -> NDArray[np.float32]:
+    """What the policy sees of the rows from `first` on, (n, k); NaN where a feature has no value yet."""
+    matrix = np.empty((frame.height - first, len(reader.columns)), np.float32)
+    for index, (column, feature) in enumerate(
+        zip(reader.columns, reader.recipe.features, strict=True)
+    ):
+        values = compute(frame, column)[first:].to_numpy()  # null becomes NaN
+        with np.errstate(over="ignore"):  # infinite is told by whoever reads it
+            matrix[:, index] = (values - feature.mean) / feature.std
+    return matrix
+
+
+def first_usable(reader: Reader, features: NDArray[np.float32]) -> int:
+    """The first row with a full window of features; as many as there are where none has."""
+    missing = np.asarray(np.isnan(features).any(axis=1))
+    warm_up = len(missing) if missing.all() else int(np.argmin(missing))
+    return min(warm_up + reader.account.window - 1, len(missing))
+
+
+def bad_value(
+    reader: Reader, features: NDArray[np.float32], first: int = 0
+) -> tuple[int, str] | None:
+    """The first row, from `first` on, in which a feature is no finite number, and its name."""
+    bad = ~np.isfinite(features[first:])
+    if not bad.any():
+        return None
+    row, column = np.argwhere(bad)[0]
+    return first + int(row), reader.columns[int(column)].name

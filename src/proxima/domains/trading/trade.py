@@ -1,0 +1,225 @@
+"""`proxima trade`: bars in, a line for each out, and a state on disk that every restart goes on from."""
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from proxima.core.errors import ProximaError
+from proxima.core.paths import usable_path
+from proxima.domains.trading import trade_state
+from proxima.domains.trading.arriving import Batch, read_file, read_lines
+from proxima.domains.trading.config import TradingEnvConfig
+from proxima.domains.trading.splits import moment_of
+from proxima.domains.trading.trade_state import Opened, is_state
+from proxima.domains.trading.use import (
+    Settings,
+    Taken,
+    Usable,
+    answers,
+    as_json,
+    load_usable,
+    open_state,
+    take,
+)
+from proxima.run.lock import locked
+from proxima.train.devices import use_compilation_cache
+
+Write = Callable[[str], Any]
+SAVED_TOGETHER = 1_000  # bars of a file; of lines each is saved
+# What a line has, and how wide: 80 in all.
+COLUMNS = {
+    "bar": 10,
+    "close": 7,
+    "target": 7,
+    "order": 12,
+    "cost": 6,
+    "units": 7,
+    "cash": 8,
+    "equity": 8,
+    "log ret": 7,
+}
+FILLS = {"next_open": "at the open", "next_close": "at the close", "same_close": "at once"}
+
+
+class Options(NamedTuple):
+    """What the command line says."""
+
+    capital: float | None = None
+    begin: str | None = None
+    past: Path | None = None
+    fresh: bool = False
+    any_gap: bool = False
+    json: bool = False
+
+
+def trade_bars(
+    trial: Path, bars: str, state: Path | None, options: Options, out: Write, err: Write
+) -> bool:
+    """Follows the policy of a trial over a file or lines of bars; False: Ctrl-C or its reader ended it."""
+    settings = _settings(options)
+    batches = _batches(bars)
+    use_compilation_cache()
+    usable = load_usable(trial)
+    directory = trial / "trade" if state is None else state
+    tell = _teller(usable.reader.account, options.json, out)
+    known = 0
+    try:
+        _make(directory)
+        with locked(directory):
+            is_new = not is_state(directory)
+            opened = open_state(usable, directory, settings)
+            err(_begins(opened.saved, directory, is_new) + "\n")
+            for batch in batches:
+                taken = take(usable, opened, batch, options.any_gap)
+                known += taken.known
+                if taken.again is not None:
+                    tell(taken.again)
+                opened = _follow(usable, directory, opened, taken, batch, tell)
+    except KeyboardInterrupt:
+        err(f"Stopped. The same command goes on from {directory}\n")
+        return False
+    except BrokenPipeError:
+        err(f"Nobody reads the answers any more. The same command goes on from {directory}\n")
+        return False
+    if known:
+        err(f"{known:,} bars were known already and are the same.\n")
+    return True
+
+
+def _follow(
+    usable: Usable,
+    directory: Path,
+    opened: Opened,
+    taken: Taken,
+    batch: Batch,
+    tell: Callable[[Mapping[str, Any]], None],
+) -> Opened:
+    """Tells the answers to new bars and saves what was told, whatever ends it.
+
+    An answer is told before it is saved: after a kill it may be told twice, the same both times, never lost.
+    """
+    saved, first = taken.first, taken.first  # rows of the first bar that is not saved, and not told
+    trader, answer = opened.saved.trader, None
+
+    def save() -> None:
+        nonlocal opened, saved
+        if answer is not None and saved < first:
+            bars = taken.bars.slice(saved, first - saved)
+            opened = trade_state.save(directory, opened, bars, trader, answer)
+            saved = first
+
+    before = batch.rows_before + taken.known
+    followed = answers(usable, trader, taken.bars, first, batch.source, before)
+    try:
+        for after, said in followed:
+            content = as_json(said, after.capital)
+            tell(content)
+            trader, answer, first = after, content, first + 1
+            if first - saved == SAVED_TOGETHER:
+                save()
+    finally:
+        save()
+    return opened
+
+
+def _teller(
+    env: TradingEnvConfig, as_objects: bool, out: Write
+) -> Callable[[Mapping[str, Any]], None]:
+    """Writes an answer as a line; below a header, where people read it."""
+    has_header = as_objects
+
+    def tell(answer: Mapping[str, Any]) -> None:
+        nonlocal has_header
+        if not has_header:
+            out(_header(env) + "\n")
+            has_header = True
+        out((json.dumps(answer, allow_nan=False) if as_objects else _line(answer)) + "\n")
+
+    return tell
+
+
+def _settings(options: Options) -> Settings:
+    if options.capital is not None and not 0 < options.capital < float("inf"):
+        raise ProximaError(
+            f"--capital {options.capital:g}: is no amount of money; give more than 0"
+        )
+    if options.fresh and (options.past is not None or options.begin is not None):
+        raise ProximaError("--fresh: trades without the run's data; leave out --past and --from")
+    begin = None
+    if options.begin is not None:
+        begin = moment_of(options.begin)
+        if begin is None:
+            raise ProximaError(
+                f"--from {options.begin}: is not a time such as 2019-01-31 or 2019-01-31T15:00:00Z"
+            )
+    return Settings(options.capital, begin, options.past, options.fresh)
+
+
+def _batches(bars: str) -> Iterable[Batch]:
+    """A file is read whole before anything is traded; lines are waited for."""
+    if bars == "-":
+        return read_lines(_input())
+    return [read_file(Path(usable_path(bars)))]
+
+
+def _input() -> Iterator[bytes]:
+    """Lines as they come: reading ahead would keep the last ones back."""
+    while line := sys.stdin.buffer.readline():
+        yield line
+
+
+def _make(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as failure:
+        raise ProximaError(
+            f"{directory}: cannot write there ({failure.strerror}); choose another place by --state"
+        ) from failure
+
+
+def _begins(saved: Any, directory: Path, is_new: bool) -> str:
+    past = f"{saved.past:,} bars of past" if saved.past else "no past"
+    if is_new:
+        return f"Begins flat with {saved.trader.capital:,.10g} and {past}; state in {directory}"
+    return f"Goes on after {saved.bars:,} bars, with {past}; state in {directory}"
+
+
+def _header(env: TradingEnvConfig) -> str:
+    return _row([FILLS[env.fill] if name == "order" else name for name in COLUMNS])
+
+
+def _line(answer: Mapping[str, Any]) -> str:
+    """A bar in 80 columns, where its numbers are of a usual size."""
+    order, account = answer["order"], answer["account"]
+    words, cost = "", ""
+    if order is not None:
+        words, cost = f"{order['side']} {order['units']:.4g}", f"{order['cost']:.2f}"
+    return _row(
+        [
+            _day(answer["time"]),
+            f"{answer['close']:.6g}",
+            _signed(answer["target"]),
+            "ruined" if answer["ruined"] else words,
+            cost,
+            f"{account['units']:.5g}",
+            f"{account['cash']:.2f}",
+            f"{account['equity']:.2f}",
+            "–" if account["log_return"] is None else f"{account['log_return']:+.4f}",
+        ]
+    )
+
+
+def _signed(target: float | None) -> str:
+    return "–" if target is None else f"{target:+.4g}" if target else "0"
+
+
+def _row(cells: Iterable[str]) -> str:
+    first, *others = zip(cells, COLUMNS.values(), strict=True)
+    return " ".join([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)])
+
+
+def _day(stamp: str) -> str:
+    """A time without what is zero."""
+    return stamp.removesuffix("Z").removesuffix(":00").removesuffix("T00:00").replace("T", " ")

@@ -1,0 +1,224 @@
+"""Trained policies in use: one decision on raw bars, new bars with a state on disk, figures on new prices.
+
+predict    raw bars, what is held ─► the target at the last close
+answers    bars that continue a past ─► what to do after each of them
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from proxima.core.errors import ProximaError
+from proxima.domains.trading import trade_state
+from proxima.domains.trading.arriving import (
+    Batch,
+    new_bars,
+    run_bars,
+    spacing_of,
+    times,
+)
+from proxima.domains.trading.env import WEIGHT_CLIP, targets_of
+from proxima.domains.trading.recipe import (
+    Reader,
+    bad_value,
+    first_usable,
+    read_recipe,
+    scaled_features,
+)
+from proxima.domains.trading.tables import bars_of
+from proxima.domains.trading.trade_state import NO_BARS, Opened
+from proxima.domains.trading.trader import Act, Answer, Bar, Trader, arrive
+from proxima.run.files import RunFiles, plain
+from proxima.run.read import make_run_importable, read_info
+from proxima.track.registry import ABOUT, load_exported
+
+CAPITAL = 10_000.0
+
+
+class Usable(NamedTuple):
+    """An exported trading policy that can be followed from raw bars on."""
+
+    directory: Path
+    reader: Reader
+    act: Act
+    weights: str  # their SHA-256
+    places: tuple[Path, ...]  # where paths of the run's scenario begin
+
+
+def load_usable(trial: Path) -> Usable:
+    """The policy of a trial."""
+    make_run_importable(trial)
+    directory = trial / "policy"
+    act, about = load_exported(directory)
+    reader = read_recipe(about, str(directory / ABOUT))
+    files = RunFiles(trial.resolve().parent)
+    noted = read_info(files).directories if files.info.is_file() else ()
+    return Usable(
+        directory, reader, act, about["weights_sha256"], (Path(), *(Path(each) for each in noted))
+    )
+
+
+def past_of(
+    usable: Usable, given: Path | None = None, until: np.datetime64 | None = None
+) -> pl.DataFrame:
+    """The bars of the run, those before a time where one is given."""
+    frame = run_bars(usable.reader.recipe.data, usable.places, given)
+    if until is None:
+        return frame
+    kept = frame.head(int(np.searchsorted(times(frame), until)))
+    if kept.is_empty():
+        raise ProximaError(
+            f"--from {until}: the run's data begins at {times(frame)[0]}, so there is no bar before; "
+            "--fresh trades without a past"
+        )
+    return kept
+
+
+def answers(
+    usable: Usable, trader: Trader, bars: pl.DataFrame, first: int, source: str, rows_before: int
+) -> Iterator[tuple[Trader, Answer]]:
+    """The trader and its answer after each of the bars from row `first` on; those before are the past.
+
+    Errors name a row of the source, of which the bar at `first` is the one after `rows_before`.
+    """
+    reader, window = usable.reader, usable.reader.account.window
+    start = max(0, first - window + 1)
+    features = scaled_features(reader, bars, start)
+    usable_from = first_usable(reader, features)
+    bad = bad_value(reader, features, usable_from)
+    stamps, opens, closes = times(bars), bars["open"].to_numpy(), bars["close"].to_numpy()
+    for row in range(first, bars.height):
+        index = row - start
+        if bad is not None and index >= bad[0]:
+            raise ProximaError(
+                f"{source}: row {rows_before + row - first + 1:,}: the feature {bad[1]} is no finite "
+                "number there, so the policy cannot see; a volume or price that does not change within "
+                "its window does this"
+            )
+        seen = features[index - window + 1 : index + 1] if index >= usable_from else None
+        bar = Bar(stamps[row], float(opens[row]), float(closes[row]))
+        trader, answer = arrive(reader, usable.act, trader, bar, seen)
+        yield trader, answer
+
+
+class Settings(NamedTuple):
+    """How a trading begins; None: as it did, or the default where it begins now."""
+
+    capital: float | None = None
+    until: np.datetime64 | None = None  # the run's bars before this time are the past
+    past: Path | None = None  # the file in which the run's bars are now
+    fresh: bool = False  # without a past
+
+
+def open_state(usable: Usable, directory: Path, settings: Settings) -> Opened:
+    """The state in a directory, begun there where it is not."""
+    if not trade_state.is_state(directory):
+        past = NO_BARS if settings.fresh else past_of(usable, settings.past, settings.until)
+        capital = CAPITAL if settings.capital is None else settings.capital
+        begin = None if settings.until is None else str(settings.until)
+        start = trade_state.Start(usable.weights, past, spacing_of(past), begin, capital)
+        return trade_state.create(directory, start)
+    opened = trade_state.read(directory)
+    if opened.saved.policy != usable.weights:
+        raise ProximaError(
+            f"{directory}: was begun with another policy than {usable.directory} has now; choose another "
+            "--state to begin anew, or put the policy back"
+        )
+    begun = opened.saved.trader.capital
+    for name, differs in (
+        ("--capital", settings.capital is not None and settings.capital != begun),
+        ("--from", settings.until is not None and str(settings.until) != opened.saved.begin),
+        ("--fresh", settings.fresh and opened.saved.past > 0),
+    ):
+        if differs:
+            raise ProximaError(
+                f"{name}: the trading in {directory} has begun already, with {opened.saved.past:,} bars of "
+                f"past and a capital of {begun:g}; leave it out to go on, or begin anew with another --state"
+            )
+    return opened
+
+
+class Taken(NamedTuple):
+    """The new bars of a batch, after the past that is known."""
+
+    bars: pl.DataFrame  # past and new
+    first: int  # row of the first new one
+    known: int  # bars of the batch that had been taken before
+    # The answer to the last of them, where the batch has no earlier ones: nobody may have got it.
+    again: Mapping[str, Any] | None
+
+
+def take(usable: Usable, opened: Opened, batch: Batch, any_gap: bool = False) -> Taken:
+    """The bars of a batch that continue what is known; an error where they do not."""
+    past, spacing = opened.bars, None if any_gap else opened.saved.spacing
+    new = new_bars(past, batch, spacing, usable.reader.needs_volume)
+    known = batch.frame.height - new.height
+    answer = opened.saved.answer
+    is_last = bool(known) and times(batch.frame)[known - 1] == times(past)[-1]
+    again = answer if is_last and answer is not None else None
+    return Taken(pl.concat([past, new]).rechunk(), past.height, known, again)
+
+
+def as_json(answer: Answer, capital: float) -> dict[str, Any]:
+    """An answer as one object of JSON."""
+    settled = None
+    if answer.settled is not None:
+        decision, figures = answer.settled
+        equity = capital * float(np.exp(figures.log_value))
+        settled = {"time": decision.time, **figures._asdict(), "equity": equity}
+    content = trade_state.named(answer._replace(settled=None)) | {"settled": settled}
+    for name in ("order", "fill"):
+        if content[name] is not None:
+            units = content[name].pop("units")
+            side = "buy" if units > 0 else "sell"
+            content[name] = {"side": side, "units": abs(units), **content[name]}
+    result: dict[str, Any] = plain(content)
+    return result
+
+
+def predict(reader: Reader, act: Act, raw: Any, state: Any = None) -> float:
+    """The target weight at the close of the last of some raw bars, for who holds this."""
+    frame = bars_of(raw, reader.recipe.columns)
+    features = scaled_features(reader, frame)
+    if first_usable(reader, features) >= frame.height:
+        raise ProximaError(
+            f"predict: {frame.height:,} bars are too few; this policy needs {reader.recipe.bars:,} for its "
+            "features, the more the better for those that remember longer than their window"
+        )
+    window = reader.account.window
+    bad = bad_value(reader, features, frame.height - window)
+    if bad is not None:
+        raise ProximaError(
+            f"predict: the feature {bad[1]} is no finite number at bar {bad[0] + 1:,}"
+        )
+    weight = held_weight(state, float(frame["close"][-1]))
+    seen = observation(features[-window:], weight)
+    return float(targets_of(np.asarray(act(seen[None])).reshape(1), reader.account)[0])
+
+
+def observation(features: NDArray[np.float32], weight: float) -> NDArray[np.float32]:
+    """What a policy sees: the features of the last bars, and the weight held at the close."""
+    limited = np.clip(np.float32(weight), -WEIGHT_CLIP, WEIGHT_CLIP)
+    return np.concatenate([features.reshape(-1), [limited]]).astype(np.float32)
+
+
+def held_weight(state: Any, close: float) -> float:
+    """The weight of what is held: none, as a number, or of cash and units at a close."""
+    if state is None:
+        return 0.0
+    if isinstance(state, Mapping):
+        if set(state) == {"weight"}:
+            return float(state["weight"])
+        if set(state) == {"cash", "units"}:
+            worth = float(state["units"]) * close
+            value = worth + float(state["cash"])
+            if value <= 0:
+                raise ProximaError("predict: cash and units are worth nothing together")
+            return worth / value
+        names = ", ".join(map(str, state))
+        raise ProximaError(f"predict: expected cash and units, or weight, got {names}")
+    return float(state)

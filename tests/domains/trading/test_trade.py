@@ -1,0 +1,433 @@
+"""Trained policies on new bars: what trade says is what evaluation says, to the bit, also after restarts."""
+
+import io
+import json
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from tiny import SIZES, SMALL, command, run_main
+
+import proxima
+from proxima.domains.trading.synthetic import generate
+from proxima.run.files import find_trial
+from proxima.scenario import load
+
+KNOWN, NEW = 400, 60  # bars that are trained on, and bars that come later
+ACCOUNT = ("env.fee=0.001", "env.slippage=0.0005", "env.borrow_rate=0.0002")
+DATA = ("data.pattern=null", "data.params={}", "data.path=prices.parquet", "tracking.enabled=false")
+RUNS = {
+    # name: scenario and settings
+    "discrete": (
+        "sine_wave",
+        (*SMALL, *SIZES["ppo"], "training.max_steps=512", "env.window=3", "data.features=null"),
+    ),
+    "continuous": ("sine_wave_ddpg", (*SMALL, *SIZES["ddpg"], "training.max_steps=512")),
+}
+SETTLED = ("target", "weight", "log_return", "equity", "drawdown")
+
+
+def as_csv(frame: pl.DataFrame) -> str:
+    return frame.with_columns(pl.col("time").dt.strftime("%Y-%m-%dT%H:%M:%S")).write_csv()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A directory with prices, and a run of each kind that was trained on the first of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("place"))
+        prices = generate("mean_reversion", KNOWN + NEW, 3)
+        volume = np.random.default_rng(0).lognormal(5.0, 1.0, prices.height)
+        prices = prices.with_columns(volume=volume)
+        prices.head(KNOWN).write_parquet("prices.parquet")
+        prices.write_parquet("grown.parquet")
+        Path("new.csv").write_text(as_csv(prices.tail(NEW)))
+        for name, (scenario, settings) in RUNS.items():
+            given = [*settings, *DATA, *ACCOUNT, f"name={name}"]
+            proxima.run_multiple_experiments(load(scenario, given))
+        yield Path.cwd()
+
+
+@pytest.fixture
+def main(place, capsys, monkeypatch):
+    """The command line there; `trade` gives its answers."""
+    monkeypatch.chdir(place)
+    return lambda *arguments: run_main(arguments, capsys, monkeypatch)
+
+
+@pytest.fixture
+def trade(main, tmp_path, monkeypatch):
+    """Answers of `proxima trade` to a file, or to lines of standard input."""
+
+    def trading(run: str, *arguments: str, bars: str = "new.csv", state: str = "state", lines=None):
+        if lines is not None:
+            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
+        given = ["--bars", "-" if lines is not None else bars, "--state", str(tmp_path / state)]
+        said = main("trade", run, *given, "--json", *arguments)
+        assert "Traceback" not in said.err
+        answers = [json.loads(line) for line in said.out.splitlines()]
+        return answers, said
+
+    return trading
+
+
+def settled(answers: list[dict]) -> pl.DataFrame:
+    """The decisions whose holdings are over, as an evaluation writes them."""
+    rows = [answer["settled"] for answer in answers if answer["settled"] is not None]
+    return pl.DataFrame({"time": [row["time"] for row in rows]}).with_columns(
+        pl.Series(name, [row[name] for row in rows]) for name in SETTLED
+    )
+
+
+def same_bits(frame: pl.DataFrame, rollout: pl.DataFrame) -> None:
+    assert frame.height == rollout.height > 20
+    times = [f"{time}Z" for time in rollout["time"].dt.strftime("%Y-%m-%dT%H:%M:%S")]
+    assert frame["time"].to_list() == times
+    for name in SETTLED:
+        assert frame[name].to_numpy().tobytes() == rollout[name].to_numpy().tobytes(), name
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_trade_is_the_closing_evaluation_to_the_bit(name, trade):
+    """On the test split, whose bars are in the run's own file: the account begins at its first decision."""
+    rollout = pl.read_parquet(find_trial(name) / "rollouts/test.parquet")
+    begin = rollout["time"][0].strftime("%Y-%m-%d")
+    answers, said = trade(name, "--from", begin, "--capital", "1", bars="prices.parquet")
+    assert said.code == 0 and "Begins flat with 1 and" in said.err
+    assert len(answers) == rollout.height + 2, "two more are decided than are filled and held"
+    same_bits(settled(answers), rollout)
+    assert len(set(rollout["target"].to_list())) > 1 or name == "discrete"
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_restart_at_any_bar_changes_nothing(name, trade):
+    """A file at once, or its lines some at a time, each time by a command of its own."""
+    whole, _ = trade(name, state="whole")
+    header, *lines = Path("new.csv").read_text().splitlines()
+    parts = []
+    for start in range(0, NEW, 13):
+        some = "\n".join([header, *lines[start : start + 13], ""])
+        answers, said = trade(name, lines=some)
+        assert said.code == 0
+        parts += answers
+    assert parts == whole and len(whole) == NEW
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_an_evaluation_on_new_prices_has_the_figures_of_trading_them(name, main, trade):
+    figures = json.loads(main("evaluate", name, "--data", "new.csv", "--json").out)
+    answers, _ = trade(name, "--capital", "1")
+    rows = settled(answers)
+    assert figures["past"] == "run" and figures["decisions"] == rows.height == NEW - 2
+    assert figures["agent"]["log_return"] == answers[-1]["settled"]["log_value"]
+    assert figures["agent"]["max_drawdown"] == rows["drawdown"].min()
+    # the run's own file, grown longer, has the same new bars
+    grown = json.loads(main("evaluate", name, "--data", "grown.parquet", "--json").out)
+    assert grown["agent"] == figures["agent"] and grown["references"] == figures["references"]
+    assert grown["notes"] == [*figures["notes"], "left out: 400 bars of the run's own data"]
+    held = pl.read_csv("new.csv")["open"].to_numpy()
+    bought = np.log(held[-1] / held[1]) - np.log(1.0005 / 0.999)  # slippage and fee
+    log_return = figures["references"]["buy_and_hold"]["log_return"]
+    np.testing.assert_allclose(log_return, bought, rtol=1e-9)
+    said = main("evaluate", name, "--data", "new.csv").out
+    assert "features know the run's past: the bars follow 2001-02-03" in said
+    for words in ("policy ", "buy and hold ", "momentum ", "chance ", "drawdown", "Sharpe"):
+        assert words in said
+    assert max(map(len, said.splitlines())) <= 80
+
+
+def test_an_account_is_cash_and_units_that_orders_change(trade):
+    """Each fill is the order before, at the price that came; cash and units follow from the fills alone."""
+    answers, _ = trade("discrete")
+    opens = pl.read_csv("new.csv")["open"].to_list()
+    cash, units, filled = 10_000.0, 0.0, 0
+    for before, answer, price in zip([None, *answers], answers, opens, strict=False):
+        assert (answer["fill"] is None) == (before is None or before["order"] is None)
+        if answer["fill"] is not None:
+            fill, order = answer["fill"], before["order"]
+            assert fill["side"] == order["side"] and fill["price"] == price
+            np.testing.assert_allclose(fill["units"], order["units"], rtol=0.1)  # the open moved
+            signed = fill["units"] if fill["side"] == "buy" else -fill["units"]
+            cash, units, filled = cash - signed * price - fill["cost"], units + signed, filled + 1
+        account = answer["account"]
+        interest = 1e-3 * filled  # of what was borrowed until then, settled at fills
+        np.testing.assert_allclose(account["units"], units, rtol=interest, atol=1e-9)
+        np.testing.assert_allclose(account["cash"], cash, rtol=interest, atol=1e-6)
+        value = account["cash"] + account["units"] * answer["close"]
+        np.testing.assert_allclose(account["equity"], value)
+        cash, units = account["cash"], account["units"]
+    assert filled > 3
+
+
+def line(time: str = "2001-02-04", price: str = "100", **cells: str) -> str:
+    """A bar after the run's last one, with these cells instead."""
+    bar = {"open": price, "high": price, "low": price, "close": price, "volume": "5"} | cells
+    return ",".join([time, *bar.values()])
+
+
+REFUSED = [
+    (
+        line("2001-02-06"),
+        "row 1, column time: 2001-02-06T00:00:00Z is 3 days after the bar before (2001",
+    ),
+    (
+        line("2001-02-03T06:00:00"),
+        "is 6 hours after the bar before (2001-02-03), which is too soon",
+    ),
+    (
+        line("2001-02-03T12:00:00+14:00"),
+        "is not after the last bar (2001-02-03), and no bar of this",
+    ),
+    (line("1999-01-01"), "row 1, column time: 1999-01-01T00:00:00Z is not after the last bar"),
+    (line("2001-02-03"), "row 1, column open: 100 was 99.5194 when"),
+    (line(price="1e9"), "row 1, column close: 1e+09 is a million times the last close (100.013"),
+    (line(price="-1"), "row 1, column open: -1 is not a price: must be more than 0"),
+    (line(close="x"), "row 1, column close: 'x' is not a number"),
+    (line(high="50"), "row 1, column high: 50 is below the bar's open or close"),
+    (
+        line("4 Feb 2001"),
+        "is neither a header such as time,open,high,low,close,volume nor a bar such",
+    ),
+    (
+        "2001-02-04,1,2",
+        "row 1: has 3 cells; without a header a line is time,open,high,low,close,vol",
+    ),
+    (line().removesuffix(",5"), "has no column volume, and the policy's features need one"),
+    (f"{line()}\n{line()},7", "row 2: has 7 cells, the header has 6"),
+    (
+        f"{line()}\n{line('2001-02-04', '101')}",
+        "row 2, column open: 101 was 100 when the bar of 2001",
+    ),
+    (f"{line()}\n{line('2001-02-07')}", "row 2, column time: 2001-02-07T00:00:00Z is 3 days after"),
+]
+
+
+@pytest.mark.parametrize(("lines", "words"), REFUSED)
+def test_bars_that_do_not_continue_the_past_are_refused(lines, words, trade):
+    answers, said = trade("discrete", lines=f"{lines}\n")
+    assert said.code == 1 and words in said.err and "standard input: " in said.err
+    assert len(answers) == lines.count("\n"), "what came before stays taken"
+
+
+def test_a_line_that_may_be_cut_short_is_refused(trade):
+    answers, said = trade("discrete", lines=f"{line()}\n{line('2001-02-05')}")
+    assert said.code == 1 and "row 2: does not end with a line feed" in said.err
+    assert len(answers) == 1
+
+
+def test_a_gap_is_gone_over_when_asked_to(trade):
+    answers, said = trade("discrete", "--any-gap", lines=f"{line('2001-03-06')}\n")
+    assert said.code == 0 and len(answers) == 1
+    assert trade("discrete", lines=f"{line('2001-04-06')}\n")[1].code == 1, "once is not always"
+
+
+def test_bars_that_are_known_are_left_out_and_the_last_answer_told_again(trade):
+    first, _ = trade("discrete", lines=f"{line()}\n{line('2001-02-05')}\n")
+    again, said = trade("discrete", lines=f"{line('2001-02-05')}\n")
+    assert again == first[1:] and "1 bars were known already" in said.err
+    assert trade("discrete", lines=f"{line()}\n")[0] == []
+    both, _ = trade("discrete", lines=f"{line('2001-02-05')}\n{line('2001-02-06', '101')}\n")
+    assert both[0] == first[1] and both[1]["time"] == "2001-02-06T00:00:00Z"
+
+
+def test_a_state_belongs_to_its_policy_and_its_start(trade, tmp_path):
+    trade("discrete", "--capital", "500", lines=f"{line()}\n")
+    for arguments, words in (
+        (("--capital", "600"), "--capital: the trading in"),
+        (
+            ("--from", "2001-01-01"),
+            "with 400 bars of past and a capital of 500; leave it out to go on",
+        ),
+        (("--fresh",), "--fresh: the trading in"),
+    ):
+        said = trade("discrete", *arguments)[1]
+        assert said.code == 1 and words in said.err
+    assert (
+        trade("discrete", "--capital", "500")[1].code == 1
+    )  # new.csv has that bar with other prices
+    assert "was begun with another policy" in trade("continuous")[1].err
+    bars = tmp_path / "state" / "bars.csv"
+    bars.write_text(bars.read_text() + "2001-02-05T00:00:00.000000,1.0")  # killed before it counted
+    answers, said = trade("discrete", lines=f"{line('2001-02-05')}\n")
+    assert said.code == 0 and len(answers) == 1
+    assert bars.read_text().count("\n") == 3
+    for name, damage in (("bars.csv", "time\n"), ("past.parquet", ""), ("state.json", "{}")):
+        shutil.copytree(tmp_path / "state", tmp_path / name)
+        (tmp_path / name / name).write_text(damage)
+        said = trade("discrete", state=name)[1]
+        assert said.code == 1 and f"{name}/{name}: " in said.err and "damaged" in said.err
+
+
+MISTAKES = [
+    (("--capital", "-5"), "--capital -5: is no amount of money"),
+    (("--from", "yesterday"), "--from yesterday: is not a time such as"),
+    (("--from", "1990-01-01"), "so there is no bar before; --fresh trades without a past"),
+    (("--fresh", "--from", "2001-01-01"), "--fresh: trades without the run's data"),
+    (("--past", "absent.parquet"), "absent.parquet: no such file: the prices that the run was"),
+    (("--past", "new.csv"), "its first 400 bars are not those that the run was trained on"),
+    (("--trial", "7"), "has no trial 7; there are: 0"),
+    (("--bars", "absent.csv"), "absent.csv: no such file"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), MISTAKES)
+def test_a_mistake_is_told_and_begins_nothing(arguments, words, trade, tmp_path):
+    said = trade("discrete", *arguments)[1]
+    assert said.code == 1 and words in said.err
+    assert not list(tmp_path.rglob("state.json"))
+
+
+def test_without_a_past_features_warm_up_in_the_bars(main, trade):
+    answers, said = trade("discrete", "--fresh", lines=Path("new.csv").read_text())
+    assert "and no past" in said.err
+    decided = [answer["target"] is not None for answer in answers]
+    assert decided == [False] * 22 + [True] * 38, (
+        "20 bars of volatility and volume, 2 of the window"
+    )
+    some, _ = trade("discrete", "--fresh", state="twice", bars="new.csv")
+    assert some == answers
+
+
+def test_prices_of_another_market_are_evaluated_by_themselves(main, place, tmp_path):
+    """Other dates, another length of bar, other columns, a time zone."""
+    frame = generate("gbm", 200, 1).with_columns(volume=pl.int_range(200) % 7 + 1.0)
+    hours = pl.datetime_range(
+        pl.datetime(2020, 1, 1), pl.datetime(2020, 1, 31), "1h", eager=True, time_zone="UTC"
+    )
+    frame = frame.with_columns(time=hours.head(200)).rename({"time": "Date"})
+    text = frame.with_columns(pl.col("Date").dt.convert_time_zone("Asia/Tokyo").dt.strftime("%+"))
+    text.with_columns(extra=1).write_csv(tmp_path / "other.csv")
+    said = main("evaluate", "discrete", "--data", str(tmp_path / "other.csv"), "--json")
+    figures = json.loads(said.out)
+    assert figures["past"] == "none" and figures["decisions"] == 200 - 22 - 2
+    assert figures["first"] == "2020-01-01T22:00:00.000000"
+    warm, other, columns = sorted(figures["notes"], key=lambda note: note[0] != "f")
+    assert "first 22 bars: the bars do not continue" in warm and "left out: extra" in (
+        other,
+        columns,
+    )
+    assert "a bar every 1 hour, and every 1 day in training" in " ".join(figures["notes"])
+    assert figures["periods_per_year"] == 8_760
+
+
+def test_data_that_cannot_be_evaluated_is_refused_in_words(main, place, tmp_path):
+    bad = Path("new.csv").read_text().splitlines()
+    bad[3] = bad[3].replace(",", ",-", 1)
+    (tmp_path / "bad.csv").write_text("\n".join(bad))
+    (tmp_path / "short.csv").write_text(as_csv(generate("gbm", 15, 1)))
+    (tmp_path / "one.csv").write_text("\n".join(Path("new.csv").read_text().splitlines()[:3]))
+    checkpoint = str(find_trial("discrete") / "checkpoints/last")
+    for arguments, words in (
+        (("discrete", "--data", str(tmp_path / "bad.csv")), "row 3, column open: -"),
+        (
+            ("discrete", "--data", str(tmp_path / "short.csv")),
+            "15 bars are too few for the features",
+        ),
+        (("discrete", "--data", str(tmp_path / "one.csv")), "leaves no bar to trade on"),
+        (("discrete", "--data", "prices.parquet"), "has no bar that the run has not seen"),
+        (("discrete", "--data", "new.csv", "--film", "a.gif"), "--film: shows an episode"),
+        ((checkpoint, "--data", "new.csv"), "name its run or trial"),
+    ):
+        said = main("evaluate", *arguments)
+        assert said.code == 1 and words in said.err and "Traceback" not in said.err, said.err
+
+
+def test_a_run_whose_prices_are_gone_is_still_used(main, trade, place, tmp_path):
+    """Moved, they are named; gone, an evaluation does without them."""
+    (place / "prices.parquet").rename(place / "moved.parquet")
+    try:
+        said = trade("discrete")[1]
+        assert (
+            said.code == 1 and "prices.parquet: no such file" in said.err and "--past" in said.err
+        )
+        answers, said = trade("discrete", "--past", "moved.parquet")
+        assert said.code == 0 and len(answers) == NEW
+        figures = json.loads(main("evaluate", "discrete", "--data", "new.csv", "--json").out)
+        assert (
+            figures["past"] == "none" and "the run's own data cannot be read" in figures["notes"][0]
+        )
+    finally:
+        (place / "moved.parquet").rename(place / "prices.parquet")
+    assert trade("discrete", bars="grown.parquet")[0] == answers[-1:], "the state has its own past"
+
+
+def test_predict_takes_raw_bars_in_any_form(place, trade, monkeypatch):
+    """And gives what trade said at that bar, for who holds what it held."""
+    pandas = pytest.importorskip("pandas")
+    answers, _ = trade("continuous")
+    frame, policy = pl.read_parquet("grown.parquet"), proxima.load_policy("continuous")
+    assert policy.about["raw"]["bars"] == 15 and policy.about["raw"]["data"]["rows"] == KNOWN
+    row = 30
+    known, account = frame.head(KNOWN + row + 1), answers[row]["account"]
+    held = {"cash": account["cash"], "units": account["units"]}
+    columns = {name: known[name].to_numpy() for name in known.columns}
+    table = pandas.DataFrame(columns)
+    prices = known.select("open", "high", "low", "close", "volume").to_numpy()
+    for raw in (known, columns, table, table.set_index("time"), prices, known.to_arrow()):
+        np.testing.assert_allclose(policy.predict(raw, held), answers[row]["target"], atol=2e-4)
+    assert policy.predict(known, {"weight": account["weight"]}) == policy.predict(known, held)
+    flat = policy.predict(frame.head(KNOWN + 1))
+    assert flat == answers[0]["target"]
+    seen = np.zeros(policy.about["observation"]["shape"], np.float32)
+    assert policy.predict(seen).shape == (1,), "observations are taken as before"
+    assert policy.predict(np.zeros((3, *seen.shape))).shape == (3, 1)
+    for raw, state, words in (
+        (known.head(9), None, "9 bars are too few; this policy needs 15"),
+        (known, {"cash": 5}, "expected cash and units, or weight, got cash"),
+        (known.with_columns(close=-1.0), None, "row 1, column close: -1 is not a price"),
+        (seen, {"weight": 1.0}, "a state goes with raw input"),
+    ):
+        with pytest.raises(proxima.ProximaError, match=words):
+            policy.predict(raw, state)
+
+
+def test_a_policy_that_looks_ahead_or_says_nothing_of_bars_is_not_traded(main, place, tmp_path):
+    trial = tmp_path / "trial_0"
+    shutil.copytree(find_trial("discrete"), trial)
+    path = trial / "policy/policy.json"
+    about = json.loads(path.read_text())
+    ahead = about | {"raw": about["raw"] | {"leaky": True}}
+    ahead["raw"]["features"] = [about["raw"]["features"][0] | {"kind": "next_return"}]
+    for content, words in (
+        (ahead, "the policy sees next_return_1, which looks ahead"),
+        (
+            {**about, "raw": about["raw"] | {"bars": "many"}},
+            "is damaged: raw.bars: input should be",
+        ),
+        (
+            {name: value for name, value in about.items() if name != "raw"},
+            "says nothing of raw bars",
+        ),
+    ):
+        path.write_text(json.dumps(content))
+        said = main("trade", str(trial), "--bars", "new.csv")
+        assert said.code == 1 and words in said.err
+
+
+def test_lines_are_answered_as_they_come_and_ctrl_c_ends_it(place, tmp_path):
+    """In a process of its own, whose input stays open."""
+    arguments = ("trade", "discrete", "--bars", "-", "--state", tmp_path / "state")
+    process = subprocess.Popen(
+        command(*arguments),
+        cwd=place,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        process.stdin.write(f"{line()}\n")
+        process.stdin.flush()
+        header, answer = process.stdout.readline(), process.stdout.readline()
+        assert header.split()[:3] == ["bar", "close", "target"] and answer.startswith("2001-02-04")
+        assert len(header) == len(answer) == 81
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 130 and "Stopped. The same command goes on" in err
+    assert "Traceback" not in err
