@@ -62,7 +62,7 @@ def described_action(space: Space) -> Description:
     """What is chosen: a number of a few, several such, or numbers within bounds."""
     if isinstance(space, Box):
         return described_box(space)
-    choices = space.n if not isinstance(space, MultiDiscrete) else [space.n] * space.parts
+    choices = space.n if not isinstance(space, MultiDiscrete) else list(space.sizes)
     return described_choices(choices, 0, space.shape, space.dtype)
 
 

@@ -4,14 +4,12 @@ import shutil
 from pathlib import Path
 from typing import Any, final
 
-import numpy as np
-
 from proxima.core.errors import ProximaError
 from proxima.core.paths import usable_path
 from proxima.files import explaining
 from proxima.run.files import find_trial
 from proxima.track.registry import POLICY_FILES, load_exported
-from proxima.track.served_policy import is_single
+from proxima.track.served_policy import is_single, nested
 
 
 @final
@@ -22,13 +20,21 @@ class Policy:
         self.directory = directory
         self._act, self.about = load_exported(directory)
 
-    def predict(self, observations: Any) -> np.ndarray:
-        """The greedy action at one observation, or those at a batch (n, ...), as the environment has them."""
+    def predict(self, observations: Any) -> Any:
+        """The greedy action at one observation, or those at a batch (n, ...), as the environment has them.
+
+        Where the environment's actions are a Dict or a Tuple, so is an action; of a batch, every array in it
+        has n rows.
+        """
         try:
             actions = self._act(observations)
+            single = is_single(observations, self.about["observation"])
         except ValueError as error:
             raise ProximaError(f"predict: {error}") from error
-        return actions[0] if is_single(observations, self.about["observation"]) else actions
+        if "fields" not in self.about["action"]:
+            return actions[0] if single else actions
+        by_name = {name: array[0] if single else array for name, array in actions.items()}
+        return nested(by_name, self.about["action"]["layout"])
 
     __call__ = predict
 
@@ -44,11 +50,14 @@ class Policy:
     def __repr__(self) -> str:
         kind, action = self.about["observation"], self.about["action"]
         seen = ", ".join(kind["fields"]) if "fields" in kind else tuple(kind["shape"])
+        if "fields" in action:
+            done = ", ".join(action["fields"])
+        else:
+            done = f"{tuple(action['shape'])} {action['dtype']}"
         taken = self.about["checkpoint"]
         return (
             f"Policy({self.about['algorithm']} on {self.about['env']}, observation {seen} → action "
-            f"{tuple(action['shape'])} {action['dtype']}, {taken['kind']} checkpoint, step "
-            f"{taken['step']:,}, from {self.directory})"
+            f"{done}, {taken['kind']} checkpoint, step {taken['step']:,}, from {self.directory})"
         )
 
 

@@ -7,8 +7,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, final
 
-import numpy as np
-
 from proxima.build import ALGORITHMS, env_settings, make_importable
 from proxima.core.errors import ProximaError
 from proxima.core.functions import path_to
@@ -58,7 +56,7 @@ class Trainer:
         greedy: dict[str, Any] = policies["evaluation"]
         return greedy | {"avg_reward": greedy["return_mean"], "std_reward": greedy["return_std"]}
 
-    def predict(self, observations: Any) -> np.ndarray:
+    def predict(self, observations: Any) -> Any:
         """The greedy action at one observation, or the actions at a batch of them."""
         return self.policy.predict(observations)
 

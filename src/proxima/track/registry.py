@@ -23,6 +23,7 @@ from proxima.track import served_policy
 from proxima.track.served_policy import (
     ABOUT,
     FORMAT,
+    NAMED_ACTIONS,
     PROGRAM,
     WEIGHTS,
     Loaded,
@@ -117,8 +118,9 @@ def write_policy(
 
     # A copy, because safetensors wants contiguous arrays; ascontiguousarray would reshape scalars.
     tensors = save({name: np.array(weights[name], order="C") for name in sorted(weights)})
+    has_named_actions = "fields" in description["action"]
     policy = {
-        "format": FORMAT,
+        "format": NAMED_ACTIONS if has_named_actions else FORMAT,
         **description,
         **export.described,
         "weights_sha256": hashlib.sha256(tensors).hexdigest(),

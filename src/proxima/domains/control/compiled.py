@@ -73,6 +73,11 @@ def ready(env: Env, config: EnvConfig) -> Env:
             f"env.workers: {config.workers}, and {config.name} is compiled into the training program; "
             "set 0"
         )
+    if config.wrappers:
+        raise ProximaError(
+            f"env.wrappers: {config.name} is compiled into the training program, and wrappers of Gymnasium's "
+            "go around its environments; wrap it where it is made, or leave them out"
+        )
     spaces = env.observation_space, env.action_space
     leaves = jax.tree_util.tree_leaves_with_path(env)
     if len(leaves) == 1 and leaves[0][1] is env:

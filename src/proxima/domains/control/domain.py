@@ -50,12 +50,21 @@ def control_faults(scenario: ControlScenario) -> Iterator[Fault]:
     if env.backend == "gymnax" and env.workers:
         text = f"{env.workers}, and env.backend gymnax has no workers: it is compiled; set 0"
         yield Fault((("env", "workers"), ("env", "backend")), text)
-    if env.backend.startswith(GIVEN) and env.workers:
+    if env.backend in ("gymnax", "envpool") and env.wrappers:
         text = (
-            f"{env.workers}, and worker processes cannot make an environment that lives in this program; "
-            "put its class or function into a module and name it package.module:make_env, or set 0"
+            f"wrappers of Gymnasium's go around its environments, and env.backend {env.backend} has others; "
+            "set env.backend to gymnasium, or leave them out"
         )
-        yield Fault((("env", "workers"), ("env", "backend")), text)
+        yield Fault((("env", "wrappers"), ("env", "backend")), text)
+    given = [path for path in (env.backend, *paths_of(env)) if path.startswith(GIVEN)]
+    if given and env.workers:
+        kind, key = ("wrapper", "wrappers") if given[0] != env.backend else ("env", "backend")
+        article = "a wrapper" if kind == "wrapper" else "an environment"
+        text = (
+            f"{env.workers}, and worker processes cannot make {article} that lives in this program; "
+            f"put its class or function into a module and name it package.module:make_{kind}, or set 0"
+        )
+        yield Fault((("env", "workers"), ("env", key)), text)
     total = env.num_envs * scenario.trials
     if env.backend != "gymnax" and total > MOST_ON_THE_HOST:
         count = f"{env.num_envs:,}, which for {scenario.trials:,} trial(s) is {total:,}"
