@@ -62,6 +62,14 @@ class EnvConfig:
         """Whether the backend is a path to the user's own."""
         return ":" in self.backend
 
+    @property
+    def each_wrapper(self) -> list[WrapperConfig]:
+        """The wrappers, also those that are named by their path alone."""
+        return [
+            WrapperConfig(path=wrapper) if isinstance(wrapper, str) else wrapper
+            for wrapper in self.wrappers
+        ]
+
 
 def config_from(plain: Mapping[str, Any]) -> EnvConfig:
     """The settings that `dataclasses.asdict` gave as plain values."""

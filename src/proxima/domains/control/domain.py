@@ -56,15 +56,14 @@ def control_faults(scenario: ControlScenario) -> Iterator[Fault]:
             "set env.backend to gymnasium, or leave them out"
         )
         yield Fault((("env", "wrappers"), ("env", "backend")), text)
-    given = [path for path in (env.backend, *paths_of(env)) if path.startswith(GIVEN)]
-    if given and env.workers:
-        kind, key = ("wrapper", "wrappers") if given[0] != env.backend else ("env", "backend")
-        article = "a wrapper" if kind == "wrapper" else "an environment"
+    wrappers = [wrapper.path for wrapper in env.each_wrapper]
+    if env.workers and any(path.startswith(GIVEN) for path in (env.backend, *wrappers)):
+        what = "an environment" if env.backend.startswith(GIVEN) else "a wrapper"
         text = (
-            f"{env.workers}, and worker processes cannot make {article} that lives in this program; "
-            f"put its class or function into a module and name it package.module:make_{kind}, or set 0"
+            f"{env.workers}, and worker processes cannot make {what} that lives in this program; "
+            "put its class or function into a module and name it package.module:name, or set 0"
         )
-        yield Fault((("env", "workers"), ("env", key)), text)
+        yield Fault((("env", "workers"), ("env", "backend"), ("env", "wrappers")), text)
     total = env.num_envs * scenario.trials
     if env.backend != "gymnax" and total > MOST_ON_THE_HOST:
         count = f"{env.num_envs:,}, which for {scenario.trials:,} trial(s) is {total:,}"
@@ -97,12 +96,13 @@ def build(scenario: ControlScenario) -> Built:
         env = make(config)
         return reinforcement.compiled(scenario, env)._replace(interface=interface(env))
     if config.is_own:
-        from proxima.domains.control.compiled import ready
+        from proxima.domains.control.compiled import interface, ready
         from proxima.domains.control.own import is_compiled, make_own
 
         env = make_own(config)
         if is_compiled(env):
-            return reinforcement.compiled(scenario, ready(env, config))
+            built = reinforcement.compiled(scenario, ready(env, config))
+            return built._replace(interface=interface(env))
         env.close()
     return _build_on_host(scenario)
 

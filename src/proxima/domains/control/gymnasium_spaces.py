@@ -23,6 +23,7 @@ from gymnasium import spaces
 from proxima.core import spaces as ours
 from proxima.core.errors import ProximaError
 from proxima.core.spaces import ACTION_MASK, ObservationSpace, Space, valid_choices
+from proxima.domains.control.choices import Encode, choices, narrowed
 from proxima.domains.control.gymnasium_actions import Actions, ToEnv, actions_of
 from proxima.domains.control.gymnasium_trees import (
     Path,
@@ -33,13 +34,6 @@ from proxima.domains.control.gymnasium_trees import (
     name_of,
 )
 from proxima.domains.interface import Interface
-
-ONE_HOT = 1_000  # flags up to which choices that are observed become flags
-# Compiled programs have no more than 32 bits, and no fewer of a float.
-NARROW = {"float16": "float32", "float64": "float32", "int64": "int32", "uint64": "uint32"}
-
-# Computes with NumPy, or with its like if that is given after the values.
-Encode = Callable[..., Any]  # Gymnasium's value of a field → ours, over any leading axes
 
 
 class Part(NamedTuple):
@@ -140,14 +134,14 @@ def _field(
     if path[:1] == (ACTION_MASK,):
         return _mask(name, path, space, actions.space)
     if isinstance(space, spaces.Discrete):
-        return _choices((), np.asarray([space.n]), np.asarray([space.start]))
+        return choices((), np.asarray([space.n]), np.asarray([space.start]))
     if isinstance(space, spaces.MultiDiscrete):
-        return _choices(space.shape, space.nvec.ravel(), space.start.ravel())
+        return choices(space.shape, space.nvec.ravel(), space.start.ravel())
     if isinstance(space, spaces.MultiBinary):
         binary = ours.box(0, 1, space.shape, "bool")
         return binary, lambda obs, numpy=np: numpy.asarray(obs, bool)
     if isinstance(space, spaces.Box):
-        dtype = _narrowed(str(space.dtype), space.low, space.high)
+        dtype = narrowed(str(space.dtype), space.low, space.high)
         numbers = ours.box(space.low, space.high, space.shape, str(dtype))
         return numbers, lambda obs, numpy=np: numpy.asarray(obs, dtype)
     where = f"field {name_of(path)!r} of the " if path else ""
@@ -174,39 +168,6 @@ def _remedy(whole: Any, path: Path) -> str:
         "a gymnasium.ObservationWrapper of your own, named in env.wrappers as "
         '"my_module:MyWrapper", can turn it into one'
     )
-
-
-def _choices(
-    shape: tuple[int, ...], counts: np.ndarray, starts: np.ndarray
-) -> tuple[ours.Box, Encode]:
-    """Numbers that are each one of a few, as flags side by side; where those would be many, the numbers."""
-    first, last = starts.reshape(shape), (starts + counts - 1).reshape(shape)
-    if counts.sum() > ONE_HOT:
-        kind = _narrowed("int64", first, last)
-        return ours.box(first, last, shape, str(kind)), lambda obs, numpy=np: numpy.asarray(
-            obs, kind
-        )
-    owner = np.repeat(np.arange(len(counts)), counts)  # of each flag: whose value it is
-    values = np.concatenate([np.arange(n) + low for n, low in zip(counts, starts, strict=True)])
-
-    def flags(obs: Any, numpy: Any = np) -> Any:
-        numbers = numpy.asarray(obs)
-        leading = numbers.shape[: numbers.ndim - len(shape)]
-        side_by_side = numbers.reshape(*leading, len(counts))
-        spread = side_by_side if len(counts) == 1 else side_by_side[..., owner]
-        return spread == values.reshape(*(1,) * len(leading), len(values))
-
-    return ours.box(0, 1, (len(values),), "bool"), flags
-
-
-def _narrowed(dtype: str, low: Any, high: Any) -> np.dtype:
-    """A dtype of at most 32 bits; whole numbers that need more become floats rather than wrap around."""
-    narrow = np.dtype(NARROW.get(dtype, dtype))
-    if narrow.kind in "iu":
-        limits = np.iinfo(narrow)
-        if np.any(np.less(low, limits.min)) or np.any(np.greater(high, limits.max)):
-            return np.dtype("float32")
-    return narrow
 
 
 def _mask(name: str, path: Path, space: Any, actions: Space) -> tuple[ours.Box, Encode]:

@@ -2,9 +2,9 @@
 
     env: {wrappers: ["gymnasium.wrappers:FlattenObservation", {path: "my_module:Slow", params: {by: 2}}]}
 
-The first is the innermost. What comes out is what the policy meets in training, evaluation and films, and what
-an exported policy takes: a wrapper is part of the environment, and is not exported. It must keep nothing from
-one episode to the next, because environments are made anew when a run is resumed.
+The first is the innermost. What comes out is what the policy meets in training, evaluation and films, and
+what an exported policy takes: a wrapper is part of the environment, and is not exported. It must keep nothing
+from one episode to the next, because environments are made anew when a run is resumed.
 """
 
 import inspect
@@ -16,7 +16,8 @@ from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 
 from proxima.core.errors import ProximaError
 from proxima.core.functions import object_at
-from proxima.domains.control.config import EnvConfig, WrapperConfig
+from proxima.domains.control.config import EnvConfig
+from proxima.domains.environments import suggestion
 
 # Each copy of an environment would have statistics of its own, which no checkpoint and no policy holds.
 INSTEAD = {
@@ -27,18 +28,9 @@ INSTEAD = {
 
 def wrapped(env: Any, config: EnvConfig) -> Any:
     """The environment in its wrappers, or in words which of them cannot be put around it."""
-    for number, wrapper in enumerate(config.wrappers):
-        env = _wrap(env, f"env.wrappers.{number}", *_path_and_params(wrapper))
+    for number, wrapper in enumerate(config.each_wrapper):
+        env = _wrap(env, f"env.wrappers.{number}", wrapper.path, wrapper.params)
     return env
-
-
-def paths_of(config: EnvConfig) -> list[str]:
-    """Where the wrappers are."""
-    return [_path_and_params(wrapper)[0] for wrapper in config.wrappers]
-
-
-def _path_and_params(wrapper: str | WrapperConfig) -> tuple[str, Mapping[str, Any]]:
-    return (wrapper, {}) if isinstance(wrapper, str) else (wrapper.path, wrapper.params)
 
 
 def _wrap(env: Any, setting: str, path: str, params: Mapping[str, Any]) -> Any:
@@ -70,10 +62,18 @@ def _check_params(make: Any, setting: str, path: str, params: Mapping[str, Any])
         signature = inspect.signature(make)
     except ValueError:  # written in C: it does not say what it takes
         return
+    known = list(signature.parameters)[1:]
+    takes_all = any(
+        parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values()
+    )
+    for key in params:
+        if key not in known and not takes_all:
+            hint = suggestion(key, known, 1)
+            raise ProximaError(f"{setting}.params.{key}: {path} has no such setting; {hint}")
     try:
         signature.bind(None, **params)
     except TypeError as error:
-        known = ", ".join(list(signature.parameters)[1:])
         raise ProximaError(
-            f"{setting}.params: {path} refuses {dict(params)}: {error}; its settings: {known or 'none'}"
+            f"{setting}.params: {path} refuses {dict(params)}: {error}; "
+            f"its settings: {', '.join(known) or 'none'}"
         ) from error
