@@ -70,7 +70,12 @@ class CustomNet(eqx.Module):
         valid = valid_choices(self.action_space, None, 0)
         if valid is None:
             return distribution
-        assert isinstance(distribution, MultiCategorical)
+        is_of_several = isinstance(distribution, MultiCategorical)
+        if not is_of_several or distribution.logits.shape != valid.shape:
+            raise ProximaError(
+                f"network: the parts of an action choose among {self.action_space.sizes}, so its policy is a "
+                f"MultiCategorical of logits {valid.shape}, those beyond a part's own choices left unused"
+            )
         return MultiCategorical(*categorical(distribution.logits, jnp.asarray(valid)))
 
     def _over_leading_axes(self, function: Callable[[Any, PyTree], PyTree], obs: PyTree) -> PyTree:
