@@ -25,7 +25,7 @@ from proxima.core.distributions import Distribution, MultiCategorical, categoric
 from proxima.core.errors import ProximaError
 from proxima.core.functions import object_at
 from proxima.core.network import Network
-from proxima.core.spaces import ObservationSpace, Space, valid_choices, zeros
+from proxima.core.spaces import MultiDiscrete, ObservationSpace, Space, valid_choices, zeros
 from proxima.core.types import PyTree
 
 PARTS = ("policy", "value", "critic")  # that a user's module must have
@@ -67,13 +67,15 @@ class CustomNet(eqx.Module):
 
     def _valid(self, distribution: Distribution) -> Distribution:
         """The distribution over what there is to choose, where a part of the actions has fewer choices."""
-        valid = valid_choices(self.action_space, None, 0)
-        if valid is None:
+        space, valid = self.action_space, valid_choices(self.action_space, None, 0)
+        if valid is None or not isinstance(space, MultiDiscrete):
             return distribution
-        is_of_several = isinstance(distribution, MultiCategorical)
-        if not is_of_several or distribution.logits.shape != valid.shape:
+        if (
+            not isinstance(distribution, MultiCategorical)
+            or distribution.logits.shape != valid.shape
+        ):
             raise ProximaError(
-                f"network: the parts of an action choose among {self.action_space.sizes}, so its policy is a "
+                f"network: the parts of an action choose among {space.sizes}, so its policy is a "
                 f"MultiCategorical of logits {valid.shape}, those beyond a part's own choices left unused"
             )
         return MultiCategorical(*categorical(distribution.logits, jnp.asarray(valid)))
