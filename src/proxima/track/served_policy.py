@@ -109,7 +109,8 @@ def _check_kinds(path: Path, name: str, kind: Any) -> None:
     if isinstance(kind, dict) and isinstance(kind.get("fields"), dict):
         for field, inner in kind["fields"].items():
             _check_kinds(path, f"{name}.fields.{field}", inner)
-        if "layout" in kind and sorted(_names_in(kind["layout"])) != sorted(kind["fields"]):
+        has_layout = "layout" in kind or name == "action"  # observations may be given by name
+        if has_layout and sorted(_names_in(kind.get("layout"))) != sorted(kind["fields"]):
             raise _damaged(path, f"{name}.layout does not name every field once")
         return
     shape = kind.get("shape") if isinstance(kind, dict) else None

@@ -4,6 +4,7 @@
     MultiDiscrete       one choice for each of its numbers, of any shape, among equally many or not
     MultiBinary         a choice between 0 and 1 for each flag
     Box of floats       numbers, clipped to its bounds
+    Box of whole numbers, each among at most MOST_VALUES    choices among them
     Dict, Tuple         of choices: all of them side by side; of Boxes: one Box of all their numbers
 
 A policy that is exported gives the actions of a Dict or a Tuple by name, "outer.inner" and "0", "1"; its
@@ -24,6 +25,7 @@ from proxima.domains.interface import Description
 
 # Computes with NumPy, or with its like if that is given after the rows.
 ToEnv = Callable[..., Any]  # an agent's rows of actions → the environment's
+MOST_VALUES = 1_000  # up to which whole numbers are choices: each has a logit of its own
 WRAPPER = 'a gymnasium.ActionWrapper of your own, named in env.wrappers as "my_module:MyWrapper"'
 
 
@@ -50,7 +52,7 @@ def actions_of(name: str, space: Any) -> Actions:
     if isinstance(space, spaces.Dict | spaces.Tuple):
         return _structured(name, space)
     leaf = _leaf(name, space, "")
-    if isinstance(space, spaces.Box):
+    if not leaf.counts:
         chosen: Space = ours.box(space.low, space.high, space.shape)
     elif isinstance(space, spaces.Discrete):
         chosen = ours.Discrete(*leaf.counts)
@@ -121,9 +123,15 @@ def _leaf(name: str, space: Any, key: str) -> Leaf:
         low, high = space.low[None], space.high[None]
         clipped: ToEnv = lambda rows, numpy=np: numpy.clip(shaped(rows, numpy), low, high)  # noqa: E731
         return Leaf((), space.low, space.high, clipped)
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.integer):
+        values = space.high.astype(np.float64) - space.low + 1
+        if np.all(values <= MOST_VALUES):
+            least = space.low[None]
+            counts = tuple(values.astype(int).ravel().tolist())
+            return Leaf(counts, none, none, lambda rows, numpy=np: shaped(rows, numpy) + least)
     where = f"part {key!r} of its" if key else "its"
     raise ProximaError(
         f"{name}: {where} action space is {space}, and only Discrete, MultiDiscrete, MultiBinary, Box spaces "
-        "of floats, and Dict and Tuple spaces of these can be acted in; wrap it: "
-        f"{WRAPPER}, can turn it into one"
+        f"of floats or of whole numbers among at most {MOST_VALUES:,}, and Dict and Tuple spaces of these "
+        f"can be acted in; wrap it: {WRAPPER}, can turn it into one"
     )
