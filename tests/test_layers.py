@@ -94,10 +94,13 @@ FENCES = {
     "jumanji": {"domains/packing/jumanji"},
     "gymnasium": {
         "domains/control/gymnasium",
+        "domains/control/gymnasium_actions",
         "domains/control/gymnasium_pools",
         "domains/control/gymnasium_spaces",
+        "domains/control/gymnasium_trees",
         "domains/control/own",
         "domains/control/worker",
+        "domains/control/wrappers",
         "domains/trading/gymnasium",
         "domains/trading/registration",
     },

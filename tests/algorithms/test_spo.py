@@ -8,7 +8,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from probes import ACTION, BOTH, CONSTANT, CONTINUOUS, DELAYED, FROM_OBS, TRUNCATED, continuous
+from probes import (
+    ACTION,
+    BOTH,
+    CONSTANT,
+    CONTINUOUS,
+    DELAYED,
+    FROM_OBS,
+    TRUNCATED,
+    AnswerProbe,
+    continuous,
+)
 from problems import problem_of
 from tiny import ROWS, SIZES, SMALL
 
@@ -18,10 +28,21 @@ from proxima.core import mpo
 from proxima.core.errors import ProximaError
 from proxima.core.replay import pack_sequences
 from proxima.core.seeds import first_keys, split_streams
-from proxima.core.spaces import ACTION_MASK, Discrete, MultiDiscrete, Space, box, fields, mask_space
+from proxima.core.spaces import (
+    ACTION_MASK,
+    Discrete,
+    MultiDiscrete,
+    Space,
+    box,
+    fields,
+    mask_space,
+    multi_discrete,
+)
 from proxima.core.trees import fingerprint
 from proxima.core.types import Step, TrainState, View
 from proxima.domains import reinforcement
+from proxima.domains.control.compiled import ready
+from proxima.domains.control.config import EnvConfig
 from proxima.domains.control.domain import build
 from proxima.nets.actor_critic import MLPConfig
 from proxima.scenario import load
@@ -224,6 +245,17 @@ def test_masked_choices_are_learnt(space):
     assert np.mean(found == best) > 0.9
     with_search = np.asarray(exploit(agent, learner, View(actors.obs, actors.env_state)))
     assert np.mean(with_search == best) > 0.9
+
+
+def test_unlike_choices_are_searched_among_those_there_are():
+    sizes = (2, 5)
+    env = ready(AnswerProbe(multi_discrete(sizes)), EnvConfig(backend="probes:AnswerProbe"))
+    agent, collector = make(env, replace(CONFIG, dirichlet_fraction=0.5), envs=64)
+    learner = init(agent, jax.random.key(0))
+    view, (action, aux) = searched(agent, collector, learner, 0)
+    assert np.all(np.asarray(action) < sizes) and np.all(np.asarray(aux.root_action) < sizes)
+    assert np.max(aux.root_action) == 4 and np.all(np.isfinite(aux.weight))
+    assert np.all(np.asarray(exploit(agent, learner, View(view.obs))) < sizes)
 
 
 def test_a_single_action_left():

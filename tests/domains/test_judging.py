@@ -12,9 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector.utils import concatenate, create_empty_array
+from probes import AnswerProbe
 
 import proxima
-from proxima.core.spaces import Discrete, MultiDiscrete, box, fields, mask_space
+from proxima.core.spaces import Discrete, MultiDiscrete, box, fields, mask_space, multi_discrete
 from proxima.core.types import Step
 from proxima.domains import judging
 from proxima.domains.control.domain import build
@@ -43,6 +45,7 @@ OBSERVATIONS = {
     "fields": spaces.Dict(
         {"in": spaces.Dict({"b": spaces.Discrete(3), "a": SEEN}), "c": spaces.MultiBinary(2)}
     ),
+    "a tuple": spaces.Tuple([SEEN, spaces.Dict({"b": spaces.MultiDiscrete([2, 3], start=[4, 0])})]),
 }
 ACTIONS = {
     "choices": spaces.Discrete(3),
@@ -55,6 +58,12 @@ ACTIONS = {
     "unlike bounds": spaces.Box(np.float32([10, 0]), np.float32([11, 100])),
     "one number, half bounded": spaces.Box(-np.inf, 0.1, (), np.float64),
     "16 bits": spaces.Box(-0.1, 0.1, (2,), np.float16),
+    "flags": spaces.MultiBinary((2, 2)),
+    "unlike choices": spaces.MultiDiscrete([[2, 5], [1, 3]], start=[[0, 7], [0, -1]]),
+    "a dict of choices": spaces.Dict(
+        {"go": spaces.MultiBinary(2), "to": spaces.Tuple([spaces.Discrete(5, start=1)])}
+    ),
+    "a tuple of numbers": spaces.Tuple([SEEN, spaces.Box(0, 0.1, (), np.float64)]),
 }
 
 
@@ -74,8 +83,9 @@ class Seen(gymnasium.Env):
         return self._observe(), {}
 
     def step(self, action):
-        Seen.log.append((self.shown, np.array(action)))
-        assert self.action_space.contains(np.asarray(action))
+        action = jax.tree.map(np.array, action)
+        Seen.log.append((self.shown, action))
+        assert self.action_space.contains(action)
         self.time += 1
         return self._observe(), 0.0, self.time == EPISODE, False, {}
 
@@ -144,10 +154,15 @@ def all_actions_are_those_of_an_evaluation(env, tmp_path, train=proxima.PPOTrain
     built.program.close()
     assert len(Seen.log) == 2 * EPISODE
     for shown, told in Seen.log:
-        action = policy.predict(shown)
-        assert env.action_space.contains(np.asarray(action))
-        equal_actions(action, told)
+        action = jax.tree.map(np.asarray, policy.predict(shown))
+        assert env.action_space.contains(action)
+        jax.tree.map(equal_actions, action, told)
     return policy
+
+
+def batched(space, samples):
+    """Samples side by side, as a vector of environments has them."""
+    return concatenate(space, samples, create_empty_array(space, len(samples)))
 
 
 # Every kind of action, and beside them every kind of observation.
@@ -163,9 +178,16 @@ def test_a_policy_takes_the_environments_observations_and_gives_its_actions(
     space = ACTIONS[action]
     policy = all_actions_are_those_of_an_evaluation(Seen(observed, space), tmp_path)
     text = (policy.directory / "policy.json").read_text()
-    described = json.loads(text, parse_constant=lambda constant: pytest.fail(constant))["action"]
+    about = json.loads(text, parse_constant=lambda constant: pytest.fail(constant))
+    described = about["action"]
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        assert about["format"] == 2 and set(described) == {"fields", "layout"}
+        many = batched(observed, [observed.sample() for _ in range(3)])
+        assert all(len(leaf) == 3 for leaf in jax.tree.leaves(policy.predict(many)))
+        return
+    assert about["format"] == 1
     assert (tuple(described["shape"]), described["dtype"]) == (space.shape, str(space.dtype))
-    if not isinstance(space, spaces.Box):
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         np.testing.assert_array_equal(described["start"], space.start)
 
 
@@ -190,6 +212,7 @@ def test_deterministic_policies_act_within_bounds_too(tmp_path):
 COMPILED = {
     "choices": (Discrete(3), spaces.Discrete(3)),
     "several choices": (MultiDiscrete(3, 2), spaces.MultiDiscrete([3, 3])),
+    "unlike choices": (multi_discrete((2, 4)), spaces.MultiDiscrete([2, 4])),
     "a table of numbers": (box(-0.1, 0.1, (2, 2)), spaces.Box(-0.1, 0.1, (2, 2))),
     "one number": (box(0.0, 0.1, ()), spaces.Box(0.0, 0.1, ())),
 }
@@ -217,6 +240,15 @@ def test_a_number_that_gymnax_observes_is_taken_as_the_number(tmp_path):
     recording = built.program.record(learner)
     shown = np.argmax(recording.obs, axis=-1)
     np.testing.assert_array_equal(policy.predict(shown), recording.actions)
+
+
+def test_choices_that_a_compiled_environment_observes_are_taken_as_their_numbers(tmp_path):
+    trainer = proxima.PPOTrainer(AnswerProbe(multi_discrete((2, 4))), **SMALL)
+    built, learner, policy = exported(trainer, tmp_path)
+    assert policy.about["observation"]["n"] == policy.about["action"]["n"] == [2, 4]
+    recording = built.program.record(learner)
+    shown = [np.argmax(recording.obs[:, :2], axis=1), np.argmax(recording.obs[:, 2:], axis=1)]
+    np.testing.assert_array_equal(policy.predict(np.stack(shown, axis=1)), recording.actions)
 
 
 def test_a_policy_says_what_it_is(tmp_path):

@@ -27,6 +27,51 @@ class Corridor(gymnasium.Env):
         return np.array([self.place / self.size], np.float32)
 
 
+class Scaled(gymnasium.ObservationWrapper):
+    """What is seen, so many times as large."""
+
+    def __init__(self, env: gymnasium.Env, by: float):
+        super().__init__(env)
+        low, high = by * env.observation_space.low, by * env.observation_space.high
+        self.observation_space, self.by = gymnasium.spaces.Box(low, high), by
+
+    def observation(self, observation):
+        return self.by * observation
+
+
+def shifted(env: gymnasium.Env, by: float = 1.0):
+    """What is seen, more by so much."""
+    space = gymnasium.spaces.Box(env.observation_space.low + by, env.observation_space.high + by)
+    return gymnasium.wrappers.TransformObservation(env, lambda seen: seen + np.float32(by), space)
+
+
+class Parted(gymnasium.ActionWrapper):
+    """Two tables turn one action: its parts must agree, or nothing moves; what is seen comes in a tuple."""
+
+    action_space = gymnasium.spaces.Dict(
+        {
+            "left": gymnasium.spaces.Discrete(2),
+            "others": gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(3, start=5)]),
+        }
+    )
+
+    def __init__(self, env: gymnasium.Env):
+        super().__init__(env)
+        self.observation_space = gymnasium.spaces.Tuple([env.observation_space])
+
+    def action(self, action):
+        assert self.action_space.contains(action), action
+        return int(action["left"] == 0 and action["others"][0] == 7)
+
+    def reset(self, **settings):
+        observed, info = self.env.reset(**settings)
+        return (observed,), info
+
+    def step(self, action):
+        observed, *rest = super().step(action)
+        return (observed,), *rest
+
+
 def make_corridor(size: int = 4):
     return Corridor(size)
 

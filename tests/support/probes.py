@@ -119,6 +119,30 @@ class Probe(eqx.Module):
         return -jnp.abs(jnp.clip(action[0], -1.0, 1.0) - 0.5 * sign)  # best at half the sign
 
 
+class AnswerProbe(eqx.Module):
+    """Numbers are shown, each among as many as its part of an action chooses among; saying them earns 1.
+
+    What is beyond a part's own choices is never to be said: it would cost 100.
+    """
+
+    action_space: MultiDiscrete = eqx.field(static=True)
+
+    @property
+    def observation_space(self):
+        return self.action_space
+
+    def reset(self, key):
+        shown = jax.random.randint(key, self.action_space.shape, 0, self._sizes())
+        return shown, shown
+
+    def step(self, state, action, key):
+        reward = jnp.mean(jnp.where(action < self._sizes(), action == state, -100.0))
+        return state, Step(state, reward, jnp.asarray(True), jnp.asarray(False), {})
+
+    def _sizes(self):
+        return jnp.asarray(self.action_space.sizes)
+
+
 CONSTANT = Probe("constant")
 FROM_OBS = Probe("obs", random_obs=True)
 DELAYED = Probe("constant", length=2)

@@ -5,6 +5,7 @@ object_at("python:NAME-1a2b3c4d", setting)      one that a program gave us, know
 path_to(thing, name)                            the path of an object: the first kind where there is one
 """
 
+import difflib
 import importlib
 import importlib.util
 import secrets
@@ -47,7 +48,9 @@ def object_at(path: str, setting: str, kind: str = "object") -> Any:
         ) from failure
     note_import(module)
     if name not in names or (kind == "function" and not callable(names[name])):
-        raise ProximaError(f"{setting}: {module} has no {kind} {name}")
+        near = difflib.get_close_matches(name, names, 1)
+        hint = f"; did you mean {near[0]}?" if near and near[0] != name else ""
+        raise ProximaError(f"{setting}: {module} has no {kind} {name}{hint}")
     return names[name]
 
 

@@ -5,7 +5,7 @@ says which actions are valid: it travels with the observation, and the distribut
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -29,14 +29,24 @@ class Discrete(NamedTuple):
 
 
 class MultiDiscrete(NamedTuple):
-    """`parts` independent choices, each among the integers 0 .. n-1."""
+    """`parts` independent choices, each among the integers 0 .. n-1, or of `counts` its own 0 .. count-1.
+
+    Nets give n logits for every part, and masks have n flags: those beyond a part's own count are never
+    chosen, whatever they say (`valid_choices`).
+    """
 
     n: int
     parts: int
+    counts: tuple[int, ...] = ()  # of every part, the largest of them n; empty where all have n
 
     @property
     def shape(self) -> tuple[int, ...]:
         return (self.parts,)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many integers each part chooses among."""
+        return self.counts or (self.n,) * self.parts
 
     @property
     def dtype(self) -> str:
@@ -91,6 +101,12 @@ def fields(spaces: dict[str, Box]) -> Fields:
     return Fields(names, tuple(spaces[name] for name in names))
 
 
+def multi_discrete(counts: Sequence[int]) -> MultiDiscrete:
+    """Choices among so many integers each; equal for equal counts, however many are alike."""
+    sizes = tuple(int(count) for count in counts)
+    return MultiDiscrete(max(sizes), len(sizes), sizes if len(set(sizes)) > 1 else ())
+
+
 def mask_space(action_space: Discrete | MultiDiscrete) -> Box:
     """The space of the masks over these actions."""
     return box(0, 1, (*action_space.shape, action_space.n), "bool")
@@ -104,6 +120,17 @@ def is_discrete(space: Space) -> bool:
 def action_mask(obs: Any) -> Any | None:
     """The valid actions at each observation, None where all are."""
     return obs.get(ACTION_MASK) if isinstance(obs, dict) else None
+
+
+def valid_choices(space: Space, mask: Any | None, leading: int) -> Any | None:
+    """The mask without what is beyond a part's own count, over so many leading axes; None: all is valid."""
+    if not isinstance(space, MultiDiscrete) or not space.counts:
+        return mask
+    import numpy as np
+
+    exist = np.arange(space.n) < np.asarray(space.counts)[:, None]
+    exist = exist.reshape(*(1,) * leading, *exist.shape)
+    return exist if mask is None else mask & exist
 
 
 def zeros(space: Space | Fields, leading: tuple[int, ...] = ()) -> Any:

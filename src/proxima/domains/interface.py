@@ -33,7 +33,7 @@ def interface_of(observation_space: ObservationSpace, action_space: Space) -> In
     """Of an environment that observes and takes what its agents see and choose, within its bounds."""
     return Interface(
         described_observation(observation_space),
-        described_action(action_space),
+        described_array(action_space),
         lambda obs, numpy: obs,
         lambda actions, numpy: within(action_space, actions, numpy, leading=1),
     )
@@ -51,18 +51,18 @@ def within(space: Space, actions: Any, numpy: Any, leading: int = 0) -> Any:
     return numpy.clip(actions.reshape((*actions.shape[:leading], *space.shape)), low, high)
 
 
-def described_observation(space: ObservationSpace) -> Description:
+def described_observation(space: Space | Fields) -> Description:
     """Shape, dtype and bounds, of every field where there are fields."""
     if isinstance(space, Fields):
-        return {"fields": {name: described_box(part) for name, part in space.items()}}
-    return described_box(space)
+        return {"fields": {name: described_array(part) for name, part in space.items()}}
+    return described_array(space)
 
 
-def described_action(space: Space) -> Description:
-    """What is chosen: a number of a few, several such, or numbers within bounds."""
+def described_array(space: Space) -> Description:
+    """What is seen or chosen: a number of a few, several such, or numbers within bounds."""
     if isinstance(space, Box):
         return described_box(space)
-    choices = space.n if not isinstance(space, MultiDiscrete) else [space.n] * space.parts
+    choices = space.n if not isinstance(space, MultiDiscrete) else list(space.sizes)
     return described_choices(choices, 0, space.shape, space.dtype)
 
 

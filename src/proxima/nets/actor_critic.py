@@ -30,6 +30,7 @@ from proxima.core.spaces import (
     action_mask,
     flat_size,
     is_discrete,
+    valid_choices,
 )
 from proxima.core.types import PyTree
 from proxima.nets.encoder import Encoder, TorsoChoice, check_torso, encoder, has_torso
@@ -101,7 +102,8 @@ class ActorCritic(eqx.Module):
         raw = self.actor(features)
         if isinstance(self.action_space, MultiDiscrete):
             choices = (self.action_space.parts, self.action_space.n)
-            return MultiCategorical(*categorical(raw.reshape(*raw.shape[:-1], *choices), mask))
+            valid = valid_choices(self.action_space, mask, raw.ndim - 1)
+            return MultiCategorical(*categorical(raw.reshape(*raw.shape[:-1], *choices), valid))
         if self.log_std is None:
             return categorical(raw, mask)
         log_std = jnp.broadcast_to(self.log_std, raw.shape)

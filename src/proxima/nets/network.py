@@ -21,11 +21,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from proxima.core.algorithm import Problem
-from proxima.core.distributions import Distribution
+from proxima.core.distributions import Distribution, MultiCategorical, categorical
 from proxima.core.errors import ProximaError
 from proxima.core.functions import object_at
 from proxima.core.network import Network
-from proxima.core.spaces import ObservationSpace, Space, zeros
+from proxima.core.spaces import MultiDiscrete, ObservationSpace, Space, valid_choices, zeros
 from proxima.core.types import PyTree
 from proxima.nets.encoder import check_normalized
 
@@ -46,6 +46,7 @@ class CustomNet(eqx.Module):
     arrays: PyTree  # the module with None for what is no array
     others: PyTree = eqx.field(static=True)  # the module with None for its arrays
     observation_space: ObservationSpace = eqx.field(static=True)
+    action_space: Space = eqx.field(static=True)
 
     @property
     def critic(self) -> PyTree:
@@ -53,7 +54,7 @@ class CustomNet(eqx.Module):
 
     def policy(self, obs: PyTree) -> Distribution:
         """The action distribution at each observation."""
-        return self._over_leading_axes(lambda module, one: module.policy(one), obs)
+        return self._over_leading_axes(lambda module, one: self._valid(module.policy(one)), obs)
 
     def value(self, obs: PyTree) -> Array:
         """V of each observation."""
@@ -62,8 +63,23 @@ class CustomNet(eqx.Module):
     def __call__(self, obs: PyTree) -> tuple[Distribution, Array]:
         """Both."""
         return self._over_leading_axes(
-            lambda module, one: (module.policy(one), module.value(one)), obs
+            lambda module, one: (self._valid(module.policy(one)), module.value(one)), obs
         )
+
+    def _valid(self, distribution: Distribution) -> Distribution:
+        """The distribution over what there is to choose, where a part of the actions has fewer choices."""
+        space, valid = self.action_space, valid_choices(self.action_space, None, 0)
+        if valid is None or not isinstance(space, MultiDiscrete):
+            return distribution
+        if (
+            not isinstance(distribution, MultiCategorical)
+            or distribution.logits.shape != valid.shape
+        ):
+            raise ProximaError(
+                f"network: the parts of an action choose among {space.sizes}, so its policy is a "
+                f"MultiCategorical of logits {valid.shape}, those beyond a part's own choices left unused"
+            )
+        return MultiCategorical(*categorical(distribution.logits, jnp.asarray(valid)))
 
     def _over_leading_axes(self, function: Callable[[Any, PyTree], PyTree], obs: PyTree) -> PyTree:
         module = eqx.combine(self.arrays, self.others)
@@ -134,7 +150,7 @@ def custom_net(module: Any, observation_space: ObservationSpace, action_space: S
             f"network: {type(module).__name__} is a class{lacks}; a net is an eqx.Module with "
             f"{', '.join(PARTS)} (None where the value needs no part of its own)"
         )
-    net = CustomNet(*eqx.partition(module, eqx.is_array), observation_space)
+    net = CustomNet(*eqx.partition(module, eqx.is_array), observation_space, action_space)
     obs = jax.tree.map(jnp.asarray, zeros(observation_space))
     mode, value = jax.eval_shape(lambda net: (net.policy(obs).mode(), net.value(obs)), net)
     if value.shape != ():

@@ -13,7 +13,7 @@ from proxima.files import explaining
 from proxima.run.files import find_trial
 from proxima.run.read import make_run_importable
 from proxima.track.registry import POLICY_FILES, load_exported
-from proxima.track.served_policy import Player, is_single
+from proxima.track.served_policy import Player, is_single, nested
 
 
 @final
@@ -37,9 +37,10 @@ class Policy:
     def predict(self, observations: Any, state: Any = None, episode_start: Any = None) -> Any:
         """The greedy action at one observation, or those at a batch (n, ...), as the environment has them.
 
-        `episode_start`, a flag a row, says where an episode begins; without a memory it makes no difference.
-        Of what comes before observations, as `about["raw"]` says where a policy takes such a thing, it is
-        what to do there; `state` goes with it.
+        Where the environment's actions are a Dict or a Tuple, so is an action; of a batch, every array in it
+        has n rows. `episode_start`, a flag a row, says where an episode begins; without a memory it makes no
+        difference. Of what comes before observations, as `about["raw"]` says where a policy takes such a
+        thing, it is what to do there; `state` goes with it.
         """
         if self._raw is not None and self._raw.takes(observations):
             return self._raw.decide(self._loaded.act, observations, state)
@@ -47,9 +48,13 @@ class Policy:
             raise ProximaError("predict: a state goes with raw input, and this is an observation")
         try:
             actions = self._player.act(observations, episode_start)
+            single = is_single(observations, self.about["observation"])
         except ValueError as error:
             raise ProximaError(f"predict: {error}") from error
-        return actions[0] if is_single(observations, self.about["observation"]) else actions
+        if "fields" not in self.about["action"]:
+            return actions[0] if single else actions
+        by_name = {name: array[0] if single else array for name, array in actions.items()}
+        return nested(by_name, self.about["action"]["layout"])
 
     __call__ = predict
 
@@ -65,11 +70,14 @@ class Policy:
     def __repr__(self) -> str:
         kind, action = self.about["observation"], self.about["action"]
         seen = ", ".join(kind["fields"]) if "fields" in kind else tuple(kind["shape"])
+        if "fields" in action:
+            done = ", ".join(action["fields"])
+        else:
+            done = f"{tuple(action['shape'])} {action['dtype']}"
         taken = self.about["checkpoint"]
         return (
             f"Policy({self.about['algorithm']} on {self.about['env']}, observation {seen} → action "
-            f"{tuple(action['shape'])} {action['dtype']}, {taken['kind']} checkpoint, step "
-            f"{taken['step']:,}, from {self.directory})"
+            f"{done}, {taken['kind']} checkpoint, step {taken['step']:,}, from {self.directory})"
         )
 
 

@@ -97,7 +97,8 @@ def PPOTrainer(
     `env` is a name ("CartPole-v1", "my_module:make_env"), a Gymnasium environment, its class, a function
     that makes one, a compiled environment (`core.types.Env`) or a Scenario. `network` is a kind ("mlp"), an
     `eqx.Module`, a function that makes one or a `Network`. Every other keyword is a setting by its own
-    name (`max_episodes=1000`, `target_reward=195.0`, `learning_rate=1e-3`, `seed=7`), found in its section.
+    name (`max_episodes=1000`, `target_reward=195.0`, `learning_rate=1e-3`, `seed=7`), found in its section;
+    a class or a function in it (`wrappers=[FlattenObservation]`) is named by its path.
     What is not named stays as it is in the scenario, or has its default.
     """
     return _trainer("ppo", env, network, enable_mlflow, progress, settings)
@@ -152,8 +153,17 @@ def _trainer(
     known = to_mapping(from_mapping(mapping, source))
     for key, value in {"enabled": enable_mlflow, **settings}.items():
         owner = _section_of(key, known, source)
-        (mapping if owner is None else mapping.setdefault(owner, {}))[key] = value
+        (mapping if owner is None else mapping.setdefault(owner, {}))[key] = _by_path(value)
     return Trainer(from_mapping(mapping, source), progress)
+
+
+def _by_path(value: Any) -> Any:
+    """A setting with the classes and functions in it, such as wrappers, named by their paths."""
+    if isinstance(value, Mapping):
+        return {key: _by_path(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_by_path(inner) for inner in value]
+    return path_to(value, type(value).__name__) if callable(value) else value
 
 
 def _check_algorithm(scenario: Scenario, algorithm: str, source: str) -> None:

@@ -24,8 +24,8 @@ from proxima.track.served_policy import (
     ABOUT,
     FORMAT,
     PROGRAM,
+    RICH_FORMAT,
     WEIGHTS,
-    WITHOUT_MEMORY,
     Loaded,
     PolicyError,
     read_about,
@@ -118,8 +118,9 @@ def write_policy(
 
     # A copy, because safetensors wants contiguous arrays; ascontiguousarray would reshape scalars.
     tensors = save({name: np.array(weights[name], order="C") for name in sorted(weights)})
+    has_named_actions = "fields" in description["action"]
     policy = {
-        "format": FORMAT if "memory" in description else WITHOUT_MEMORY,
+        "format": RICH_FORMAT if "memory" in description or has_named_actions else FORMAT,
         **description,
         **export.described,
         "weights_sha256": hashlib.sha256(tensors).hexdigest(),

@@ -6,9 +6,11 @@ imports nothing of Proxima: a directory with `policy.json`, `policy.safetensors`
 
     program(weights by name, {"observation": (n, ...)}) → {"action": (n, ...)}
 
-From the environment's own observations to its own actions, nothing is left to do before or after. A policy
-with a memory takes it as another input and gives it as another output; zeros begin an episode.
-`policy.json` says what both look like, and by their SHA-256 which files belong together.
+From the environment's own observations to its own actions, nothing is left to do before or after.
+`policy.json` says what both look like, and by their SHA-256 which files belong together. Where either is
+made of several arrays, these are `fields` by name; a `layout` says how the environment nests them, where
+the names do not: an object is a dict, a list a tuple, and a text the name of a field. A policy with a memory
+takes it as another input and gives it as another output; zeros begin an episode.
 """
 
 import hashlib
@@ -20,8 +22,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-# Of policy.json and the program; one more whenever an older reader would misread them.
-WITHOUT_MEMORY, FORMAT = 1, 2
+FORMAT = 1  # of policy.json and the program; one more whenever an older reader would misread them
+RICH_FORMAT = 2  # of a policy with a memory, or whose actions are arrays by name
 ABOUT, WEIGHTS, PROGRAM = "policy.json", "policy.safetensors", "policy.stablehlo"
 REMEDY = "put the file back, or export the policy again by running its scenario again"
 # What must be in policy.json for the policy to be used, and as what.
@@ -31,7 +33,7 @@ FIELDS: dict[str, type] = {
     **{"program": dict, "program.sha256": str, "program.inputs": list, "program.outputs": list},
 }
 
-Act = Callable[[Any], np.ndarray]
+Act = Callable[[Any], Any]  # observations → actions, an array or one for each named field
 Memory = dict[str, np.ndarray]  # by name, a row for each episode; empty without one
 
 
@@ -45,7 +47,7 @@ class Loaded(NamedTuple):
     act: Act  # n first observations of episodes, or a single one → greedy actions (n, ...)
     about: dict[str, Any]
     # n observations and what is remembered of their episodes → actions, and what is remembered after them
-    step: Callable[[Any, Memory], tuple[np.ndarray, Memory]]
+    step: Callable[[Any, Memory], tuple[Any, Memory]]
 
 
 class Player:
@@ -59,7 +61,7 @@ class Player:
         """From now on every row is of a new episode."""
         self._memory = None
 
-    def act(self, observations: Any, episode_start: Any = None) -> np.ndarray:
+    def act(self, observations: Any, episode_start: Any = None) -> Any:
         """Greedy actions at the next observations; rows marked in `episode_start` begin a new episode."""
         rows = as_rows(observations, self._policy.about["observation"])
         count = len(next(iter(rows.values())) if isinstance(rows, dict) else rows)
@@ -101,14 +103,14 @@ def load_policy(directory: str | Path) -> Loaded:
         placed = jax.device_put(weights)
         greedy = jax.jit(program.call)
 
-    def step(observations: Any, memory: Memory) -> tuple[np.ndarray, Memory]:
+    def step(observations: Any, memory: Memory) -> tuple[Any, Memory]:
         rows = as_rows(observations, about["observation"])
         inputs = {"observation": rows} | ({"memory": memory} if memory else {})
         with jax.enable_x64(True):  # an environment's own numbers may have 64 bits
             outputs = jax.tree.map(np.asarray, greedy(placed, inputs))
         return outputs["action"], outputs.get("memory", {})
 
-    def act(observations: Any) -> np.ndarray:
+    def act(observations: Any) -> Any:
         rows = as_rows(observations, about["observation"])
         count = len(next(iter(rows.values())) if isinstance(rows, dict) else rows)
         return step(rows, first_memory(about, count))[0]
@@ -129,13 +131,13 @@ def read_about(directory: Path) -> dict[str, Any]:
         raise _damaged(path, f"it is not valid JSON: {error}") from error
     if not isinstance(about, dict):
         raise _damaged(path, "it holds no fields")
-    if about.get("format") not in (WITHOUT_MEMORY, FORMAT):
+    if about.get("format") not in (FORMAT, RICH_FORMAT):
         found = (
             f"{about['format']!r}" if "format" in about else "missing: an older version wrote it"
         )
         raise PolicyError(
-            f"{path}: format is {found}, and this version reads {WITHOUT_MEMORY} and {FORMAT}; install "
-            "the version that made it, or export the policy again by running its scenario again"
+            f"{path}: format is {found}, and this version reads {FORMAT} and {RICH_FORMAT}; install the "
+            "version that made it, or export the policy again by running its scenario again"
         )
     for name, kind in FIELDS.items():
         if not isinstance(_field(about, name), kind):
@@ -163,6 +165,9 @@ def _check_kinds(path: Path, name: str, kind: Any) -> None:
     if isinstance(kind, dict) and isinstance(kind.get("fields"), dict):
         for field, inner in kind["fields"].items():
             _check_kinds(path, f"{name}.fields.{field}", inner)
+        has_layout = "layout" in kind or name == "action"  # observations may be given by name
+        if has_layout and sorted(_names_in(kind.get("layout"))) != sorted(kind["fields"]):
+            raise _damaged(path, f"{name}.layout does not name every field once")
         return
     shape = kind.get("shape") if isinstance(kind, dict) else None
     if not isinstance(shape, list) or not all(type(size) is int for size in shape):
@@ -174,6 +179,15 @@ def _check_kinds(path: Path, name: str, kind: Any) -> None:
     for bound in ("n", "start"):  # of choices
         if bound in kind and np.asarray(kind[bound]).dtype.kind != "i":
             raise _damaged(path, f"{name}.{bound} is no whole number, nor a list of such")
+
+
+def _names_in(layout: Any) -> Iterator[str]:
+    """The names at the leaves of a layout."""
+    if isinstance(layout, dict | list):
+        for inner in layout.values() if isinstance(layout, dict) else layout:
+            yield from _names_in(inner)
+    else:
+        yield str(layout)
 
 
 def _weights(directory: Path, about: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -257,9 +271,7 @@ def as_rows(observations: Any, kind: Mapping[str, Any]) -> Any:
     """Observations as the program takes them: an array, or one for each of its named fields."""
     if "fields" not in kind:
         return as_batch(observations, kind)
-    if not isinstance(observations, Mapping):
-        raise ValueError(f"this policy takes named arrays: {', '.join(kind['fields'])}")
-    flat = dict(_flattened(observations, ""))
+    flat = by_name(observations, kind)
     missing = sorted(set(kind["fields"]) - set(flat))
     if missing:
         raise ValueError(f"the observations lack {', '.join(missing)}; this policy needs them")
@@ -273,18 +285,56 @@ def as_rows(observations: Any, kind: Mapping[str, Any]) -> Any:
 def is_single(observations: Any, kind: Mapping[str, Any]) -> bool:
     """Whether this is one observation and no batch of them."""
     if "fields" in kind:
+        flat = by_name(observations, kind)
         name, kind = next(iter(kind["fields"].items()))
-        observations = dict(_flattened(observations, ""))[name]
+        observations = flat[name]
     return bool(np.shape(observations) == tuple(kind["shape"]))
 
 
-def _flattened(observations: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]:
-    """Entries of a dict within a dict under one name, `outer.inner`."""
-    for name, entry in observations.items():
-        if isinstance(entry, Mapping):
-            yield from _flattened(entry, f"{above}{name}.")
-        else:
-            yield f"{above}{name}", entry
+def by_name(observations: Any, kind: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of a dict, or of a tuple where the environment has one, under names: `outer.inner`, `0`.
+
+    A list is no tuple: it might as well be rows.
+    """
+    layout, names = kind.get("layout", {}), ", ".join(kind["fields"])
+    if isinstance(layout, list) and not isinstance(observations, tuple | Mapping):
+        raise ValueError(
+            f"this policy takes a tuple of {len(layout)}, as its environment gives it (of many observations, "
+            f"each entry with a row for every one), or named arrays: {names}"
+        )
+    if isinstance(layout, dict) and not isinstance(observations, Mapping):
+        raise ValueError(f"this policy takes named arrays: {names}")
+    return dict(_flattened(observations, "", layout))
+
+
+def _flattened(entry: Any, name: str, layout: Any) -> Iterator[tuple[str, Any]]:
+    """What is nested in dicts and, where the layout has them, in tuples, each under one name."""
+    if isinstance(entry, tuple) and isinstance(layout, list):
+        if len(entry) != len(layout):
+            of = f" of {name}" if name else ""
+            raise ValueError(
+                f"a tuple{of} has {len(entry)} entries; this policy takes {len(layout)}"
+            )
+        entry = dict(enumerate(entry))
+    if not isinstance(entry, Mapping):
+        yield name, entry
+        return
+    below = dict(enumerate(layout)) if isinstance(layout, list) else layout
+    inner_layouts = (
+        {str(key): inner for key, inner in below.items()} if isinstance(below, dict) else {}
+    )
+    for key, inner in entry.items():
+        joined = f"{name}.{key}" if name else str(key)
+        yield from _flattened(inner, joined, inner_layouts.get(str(key)))
+
+
+def nested(actions: Mapping[str, Any], layout: Any) -> Any:
+    """Named arrays as the environment nests them."""
+    if isinstance(layout, list):
+        return tuple(nested(actions, inner) for inner in layout)
+    if isinstance(layout, dict):
+        return {key: nested(actions, inner) for key, inner in layout.items()}
+    return actions[layout]
 
 
 def as_batch(observations: Any, kind: Mapping[str, Any], name: str = "") -> np.ndarray:
@@ -329,7 +379,7 @@ def _serve() -> None:
             self.act, self.player = loaded.act, Player(loaded)
 
         # The hint keeps MLflow from guessing a schema.
-        def predict(self, context: Any, model_input: np.ndarray, params: Any = None) -> np.ndarray:
+        def predict(self, context: Any, model_input: np.ndarray, params: Any = None) -> Any:
             params = params or {}
             if params.get("reset"):
                 self.player.reset()

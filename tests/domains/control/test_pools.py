@@ -246,6 +246,13 @@ def test_envpool_gives_fields_and_masks_too():
     pool.close()
 
 
+def test_numbers_of_a_few_that_envpool_shows_are_flags():
+    lake = EnvConfig(name="FrozenLake-v1", backend="envpool")
+    pool = pools.make_pools(lake, print).evaluate(2, False)
+    assert pool.reset([0, 1]).tolist() == [[True] + [False] * 15] * 2
+    pool.close()
+
+
 def test_envpool_draws_its_first_environment():
     config = EnvConfig(name="CartPole-v1", backend="envpool")
     pool = pools.make_pools(config, print).evaluate(1, True)
@@ -263,7 +270,10 @@ def test_envpool_draws_its_first_environment():
         ),
         ({"name": "Nothing like it"}, "env.backend=gymnasium"),
         ({"params": {"gravity": 9.8}}, "env.params.gravity: EnvPool's CartPole-v1 has no such"),
-        ({"name": "BinPack-v2"}, "action space is Box.*ActionWrapper"),
+        (
+            {"name": "BinPack-v2"},
+            r"'action_mask' has the shape \(40, 20\), and its actions need \(2,",
+        ),
     ],
 )
 def test_what_envpool_lacks_is_told_in_words(settings, words):

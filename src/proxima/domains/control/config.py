@@ -2,12 +2,24 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Interval
 
 BACKENDS = ("gymnax", "gymnasium", "envpool")
 DEFAULT_NAME = "CartPole-v1"
+
+Setting = float | int | bool | str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrapperConfig:
+    """A wrapper of Gymnasium's or of the user's own, with its settings."""
+
+    path: str
+    """Where it is: package.module:name."""
+    params: Mapping[str, Setting | tuple[Setting, ...]] = field(default_factory=dict)
+    """What it is made with, besides the environment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,11 +36,14 @@ class EnvConfig:
     """Copies of the environment that step side by side."""
     max_steps_per_episode: Annotated[int, Ge(1)] | None = None
     """Episodes are truncated after this many steps; null keeps the environment's own limit."""
-    params: Mapping[str, float | int | bool | str] = field(default_factory=dict)
+    params: Mapping[str, Setting] = field(default_factory=dict)
     """The environment's own settings: gymnax EnvParams fields, gymnasium.make or envpool.make keywords,
     or those of make_env."""
     hidden: tuple[Annotated[int, Ge(0)], ...] = ()
     """Entries of the observation that the policy does not get to see, by number: they are always 0."""
+    wrappers: tuple[str | WrapperConfig, ...] = ()
+    """gymnasium, and your own of that kind: wrappers around each environment, the first one innermost, such
+    as gymnasium.wrappers:FlattenObservation, or {path: package.module:name, params: {...}}."""
     workers: Annotated[int, Ge(0)] = 0
     """gymnasium: processes that step the environments, 0 for none but the trainer's own;
     envpool: threads, 0 for as many as there are cores."""
@@ -48,3 +63,20 @@ class EnvConfig:
     def is_own(self) -> bool:
         """Whether the backend is a path to the user's own."""
         return ":" in self.backend
+
+    @property
+    def each_wrapper(self) -> list[WrapperConfig]:
+        """The wrappers, also those that are named by their path alone."""
+        return [
+            WrapperConfig(path=wrapper) if isinstance(wrapper, str) else wrapper
+            for wrapper in self.wrappers
+        ]
+
+
+def config_from(plain: Mapping[str, Any]) -> EnvConfig:
+    """The settings that `dataclasses.asdict` gave as plain values."""
+    wrappers = (
+        wrapper if isinstance(wrapper, str) else WrapperConfig(**wrapper)
+        for wrapper in plain["wrappers"]
+    )
+    return EnvConfig(**{**plain, "wrappers": tuple(wrappers)})

@@ -22,7 +22,7 @@ from proxima.domains.control.config import BACKENDS, EnvConfig
 from proxima.domains.control.film import film_of
 from proxima.domains.domain import Domain, Prepared
 from proxima.domains.environments import suggestion
-from proxima.domains.interface import Interface, interface_of
+from proxima.domains.interface import Interface
 from proxima.domains.judging import Built
 from proxima.report import returns
 from proxima.scenario.tree import RULES, A, EnvironmentScenario, N
@@ -52,12 +52,20 @@ def control_faults(scenario: ControlScenario) -> Iterator[Fault]:
     if env.backend == "gymnax" and env.workers:
         text = f"{env.workers}, and env.backend gymnax has no workers: it is compiled; set 0"
         yield Fault((("env", "workers"), ("env", "backend")), text)
-    if env.backend.startswith(GIVEN) and env.workers:
+    if env.backend in ("gymnax", "envpool") and env.wrappers:
         text = (
-            f"{env.workers}, and worker processes cannot make an environment that lives in this program; "
-            "put its class or function into a module and name it package.module:make_env, or set 0"
+            f"wrappers of Gymnasium's go around its environments, and env.backend {env.backend} has others; "
+            "set env.backend to gymnasium, or leave them out"
         )
-        yield Fault((("env", "workers"), ("env", "backend")), text)
+        yield Fault((("env", "wrappers"), ("env", "backend")), text)
+    wrappers = [wrapper.path for wrapper in env.each_wrapper]
+    if env.workers and any(path.startswith(GIVEN) for path in (env.backend, *wrappers)):
+        what = "an environment" if env.backend.startswith(GIVEN) else "a wrapper"
+        text = (
+            f"{env.workers}, and worker processes cannot make {what} that lives in this program; "
+            "put its class or function into a module and name it package.module:name, or set 0"
+        )
+        yield Fault((("env", "workers"), ("env", "backend"), ("env", "wrappers")), text)
     total = env.num_envs * scenario.trials
     if env.backend != "gymnax" and total > MOST_ON_THE_HOST:
         count = f"{env.num_envs:,}, which for {scenario.trials:,} trial(s) is {total:,}"
@@ -90,14 +98,12 @@ def build(scenario: ControlScenario) -> Built:
         env = make(config)
         return _compiled(scenario, env, interface(env))
     if config.is_own:
-        from proxima.domains.control.compiled import ready
+        from proxima.domains.control.compiled import interface, ready
         from proxima.domains.control.own import is_compiled, make_own
 
         env = make_own(config)
         if is_compiled(env):
-            made = ready(env, config)
-            spaces = made.observation_space, made.action_space
-            return _compiled(scenario, made, interface_of(*spaces))
+            return _compiled(scenario, ready(env, config), interface(env))
         env.close()
     return _build_on_host(scenario)
 

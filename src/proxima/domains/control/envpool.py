@@ -34,7 +34,10 @@ class EnvPool:
         self._config = config
         self._render = render
         pool = _make(config, num_envs=1)
-        self.spaces = translate(config.name, pool.observation_space, pool.action_space)
+        try:
+            self.spaces = translate(config.name, pool.observation_space, pool.action_space)
+        except ProximaError as error:
+            raise ProximaError(f"{error} (EnvPool's take no wrappers, Gymnasium's do)") from error
         self.observation_space = self.spaces.observation_space
         self.action_space = self.spaces.action_space
         self.num_envs = num_envs

@@ -22,6 +22,7 @@ from proxima.domains.control.config import EnvConfig
 from proxima.domains.control.gymnasium_pools import GymnasiumPool
 from proxima.domains.control.gymnasium_spaces import Translation, translate
 from proxima.domains.control.own import make_own
+from proxima.domains.control.wrappers import wrapped
 from proxima.domains.environments import suggestion
 
 BOX2D = ("Box2D", "pygame")  # modules that the extra box2d installs
@@ -81,10 +82,18 @@ def _without_devices() -> None:
 
 
 def make_env(config: EnvConfig, render: bool = False) -> Any:
-    """One environment, or in words why there is none."""
+    """One environment in its wrappers, or in words why there is none."""
     _without_devices()
-    if config.is_own:
-        return make_own(config, render)
+    env = make_own(config, render) if config.is_own else _make_named(config, render)
+    try:
+        return wrapped(env, config)
+    except ProximaError:
+        env.close()
+        raise
+
+
+def _make_named(config: EnvConfig, render: bool) -> Any:
+    """The environment that Gymnasium has under the name."""
     # The checker only warns, and once; what it would find, the pool meets as an error of its own.
     settings: dict[str, Any] = {"disable_env_checker": True, **config.params}
     if config.max_steps_per_episode is not None:

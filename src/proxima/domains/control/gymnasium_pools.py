@@ -61,7 +61,7 @@ class GymnasiumPool:
         self._steps += 1
         index = 0
         try:
-            for index, action in enumerate(self._spaces.to_env(actions)):
+            for index, action in enumerate(self._spaces.singles(actions)):
                 env = self._envs[index]
                 observed, reward[index], ended, cut, _ = env.step(action)
                 put(next_obs, index, observed)

@@ -1,16 +1,18 @@
-"""Gymnasium's spaces as ours, and observations and actions from the one to the other, in NumPy or JAX.
+"""Gymnasium's observation spaces as ours, and observations from the one to the other, in NumPy or JAX.
 
     Box                 as it is, at most 32 bits wide
     Discrete            one of n as n flags; beyond ONE_HOT values the number itself
+    MultiDiscrete       the flags of all its numbers side by side; beyond ONE_HOT of them the numbers
     MultiBinary         flags
-    Dict                a field of its own for each entry, also of a Dict within: "outer.inner"
+    Dict, Tuple         a field of its own for each entry, also of one within: "outer.inner", "0", "1.inner"
     its `action_mask`   the valid actions, flags shaped like the actions
 
-Left out on purpose: Tuple, Text, Graph and Sequence spaces, which a wrapper can turn into one of these.
+Actions are in `gymnasium_actions.py`. Left out on purpose: Text, Graph, Sequence and OneOf spaces, which a
+wrapper can turn into one of these.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from functools import reduce
 from operator import getitem, setitem
 from typing import Any, NamedTuple
@@ -20,17 +22,18 @@ from gymnasium import spaces
 
 from proxima.core import spaces as ours
 from proxima.core.errors import ProximaError
-from proxima.core.spaces import ACTION_MASK, ObservationSpace, Space
-from proxima.domains.interface import Description, Interface, described_box, described_choices
-
-ONE_HOT = 1_000  # values of a Discrete observation up to which it becomes flags
-# Compiled programs have no more than 32 bits, and no fewer of a float.
-NARROW = {"float16": "float32", "float64": "float32", "int64": "int32", "uint64": "uint32"}
-
-Path = tuple[str, ...]  # of keys in Gymnasium's observation; none where that is no Dict
-# Both compute with NumPy, or with its like if that is given them after the values.
-Encode = Callable[..., Any]  # Gymnasium's value of a field → ours, over any leading axes
-ToEnv = Callable[..., Any]  # an agent's rows of actions → the environment's
+from proxima.core.spaces import ACTION_MASK, ObservationSpace, Space, valid_choices
+from proxima.domains.control.choices import Encode, choices, narrowed
+from proxima.domains.control.gymnasium_actions import Actions, ToEnv, actions_of
+from proxima.domains.control.gymnasium_trees import (
+    Path,
+    described,
+    has_tuple,
+    layout_of,
+    leaves,
+    name_of,
+)
+from proxima.domains.interface import Interface
 
 
 class Part(NamedTuple):
@@ -50,40 +53,24 @@ class Translation(NamedTuple):
     # (store of rows, index, one observation): writes the row; plain assignment where that is enough
     put: Callable[[Any, int, Any], None]
     rows: Callable[[Any], Any]  # a batch of observations as ours; may be the same memory
-    to_env: ToEnv
-    interface: Interface  # the same as a policy meets it outside, a Dict's entries as named fields
+    to_env: (
+        ToEnv  # a batch of actions; arrays by name where the environment's are a Dict or a Tuple
+    )
+    singles: Callable[
+        [np.ndarray], Iterable[Any]
+    ]  # its actions one by one, each as `step` takes it
+    interface: Interface  # the same as a policy meets it outside, nested entries as named fields
 
 
 def translate(name: str, observation_space: Any, action_space: Any) -> Translation:
     """How to deal with an environment of these spaces, or in words why there is no way."""
-    actions, to_env = _actions(name, action_space)
+    actions = actions_of(name, action_space)
     parts = {
-        ".".join(path): Part(path, space, *_field(name, space, path, actions))
-        for path, space in _leaves(observation_space)
+        name_of(path): Part(path, space, *_field(name, observation_space, path, space, actions))
+        for path, space in leaves(name, "observation", observation_space)
     }
-    if len(parts) < sum(1 for _ in _leaves(observation_space)):
-        raise ProximaError(
-            f"{name}: two fields of its observation space have the same name when nested keys are joined "
-            "by dots; rename a key that has a dot in it"
-        )
-    if isinstance(observation_space, spaces.Dict):
-
-        def rows(obs: Any) -> dict[str, np.ndarray]:
-            return {
-                key: part.encode(reduce(getitem, part.path, obs)) for key, part in parts.items()
-            }
-
-        def encode(obs: Any, numpy: Any) -> dict[str, Any]:
-            return {key: part.encode(obs[key], numpy) for key, part in parts.items()}
-
-        def put_fields(store: dict[str, np.ndarray], index: int, obs: Any) -> None:
-            for key, row in rows(obs).items():
-                store[key][index] = row
-
-        fields = {key: _described(part.given) for key, part in sorted(parts.items())}
-        interface = Interface({"fields": fields}, _described(action_space), encode, to_env)
-        space = ours.fields({key: part.space for key, part in parts.items()})
-        return Translation(space, actions, put_fields, rows, to_env, interface)
+    if isinstance(observation_space, spaces.Dict | spaces.Tuple):
+        return _structured(observation_space, parts, actions)
     only = parts[""]
 
     def put(store: np.ndarray, index: int, obs: Any) -> None:
@@ -91,22 +78,46 @@ def translate(name: str, observation_space: Any, action_space: Any) -> Translati
 
     plain = isinstance(observation_space, spaces.Box)
     interface = Interface(
-        _described(observation_space), _described(action_space), only.encode, to_env
+        described(observation_space), actions.description, only.encode, actions.to_env
     )
     return Translation(
-        only.space, actions, setitem if plain else put, only.encode, to_env, interface
+        only.space,
+        actions.space,
+        setitem if plain else put,
+        only.encode,
+        actions.to_env,
+        actions.singles,
+        interface,
     )
 
 
-def _described(space: Any) -> Description:
-    """A space of Gymnasium's as JSON has it."""
-    shape, dtype = tuple(space.shape), str(space.dtype)
-    if isinstance(space, spaces.Discrete):
-        return described_choices(int(space.n), int(space.start), shape, dtype)
-    if isinstance(space, spaces.MultiDiscrete):
-        return described_choices(space.nvec.tolist(), space.start.tolist(), shape, dtype)
-    low, high = (0, 1) if isinstance(space, spaces.MultiBinary) else (space.low, space.high)
-    return described_box(ours.box(low, high, shape, dtype))
+def _structured(observation_space: Any, parts: dict[str, Part], actions: Actions) -> Translation:
+    """A field for each entry of a Dict or a Tuple."""
+
+    def rows(obs: Any) -> dict[str, np.ndarray]:
+        return {key: part.encode(reduce(getitem, part.path, obs)) for key, part in parts.items()}
+
+    def encode(obs: Any, numpy: Any) -> dict[str, Any]:
+        return {key: part.encode(obs[key], numpy) for key, part in parts.items()}
+
+    def put(store: dict[str, np.ndarray], index: int, obs: Any) -> None:
+        for key, row in rows(obs).items():
+            store[key][index] = row
+
+    description: dict[str, Any] = {
+        "fields": {key: described(part.given) for key, part in sorted(parts.items())}
+    }
+    if has_tuple(observation_space):  # else the names say it all
+        description["layout"] = layout_of(observation_space)
+    return Translation(
+        ours.fields({key: part.space for key, part in parts.items()}),
+        actions.space,
+        put,
+        rows,
+        actions.to_env,
+        actions.singles,
+        Interface(description, actions.description, encode, actions.to_env),
+    )
 
 
 def by_field(function: Callable[..., Any], obs: Any, *others: Any) -> Any:
@@ -116,57 +127,50 @@ def by_field(function: Callable[..., Any], obs: Any, *others: Any) -> Any:
     return function(obs, *others)
 
 
-def _leaves(space: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    if not isinstance(space, spaces.Dict):
-        yield path, space
-        return
-    for key, inner in space.spaces.items():
-        yield from _leaves(inner, (*path, str(key)))
-
-
-def _field(name: str, space: Any, path: Path, actions: Space) -> tuple[ours.Box, Encode]:
+def _field(
+    name: str, whole: Any, path: Path, space: Any, actions: Actions
+) -> tuple[ours.Box, Encode]:
     """The space of one array of an observation, and how it is made."""
-    if path == (ACTION_MASK,):
-        return _mask(name, space, actions)
+    if path[:1] == (ACTION_MASK,):
+        return _mask(name, path, space, actions.space)
     if isinstance(space, spaces.Discrete):
-        first, count = int(space.start), int(space.n)
-        if count <= ONE_HOT:
-            values = np.arange(first, first + count)
-
-            def flags(obs: Any, numpy: Any = np) -> Any:
-                numbers = numpy.asarray(obs)[..., None]
-                return numbers == values.reshape(*(1,) * (numbers.ndim - 1), count)
-
-            return ours.box(0, 1, (count,), "bool"), flags
-        kind = _narrowed("int64", first, first + count - 1)
-        whole = ours.box(first, first + count - 1, (), str(kind))
-        return whole, lambda obs, numpy=np: numpy.asarray(obs, kind)
+        return choices((), np.asarray([space.n]), np.asarray([space.start]))
+    if isinstance(space, spaces.MultiDiscrete):
+        return choices(space.shape, space.nvec.ravel(), space.start.ravel())
     if isinstance(space, spaces.MultiBinary):
         binary = ours.box(0, 1, space.shape, "bool")
         return binary, lambda obs, numpy=np: numpy.asarray(obs, bool)
     if isinstance(space, spaces.Box):
-        dtype = _narrowed(str(space.dtype), space.low, space.high)
+        dtype = narrowed(str(space.dtype), space.low, space.high)
         numbers = ours.box(space.low, space.high, space.shape, str(dtype))
         return numbers, lambda obs, numpy=np: numpy.asarray(obs, dtype)
-    where = f"field {'.'.join(path)!r} of the " if path else ""
+    where = f"field {name_of(path)!r} of the " if path else ""
     raise ProximaError(
-        f"{name}: its {where}observation space is {space}, and only Box, Discrete, MultiBinary and Dict "
-        "spaces of these can be learnt from; a wrapper of gymnasium.wrappers, such as "
-        "FlattenObservation, may turn it into one"
+        f"{name}: its {where}observation space is {space}, and only Box, Discrete, MultiDiscrete, "
+        "MultiBinary, and Dict and Tuple spaces of these can be learnt from; wrap it: "
+        f"{_remedy(whole, path)}"
     )
 
 
-def _narrowed(dtype: str, low: Any, high: Any) -> np.dtype:
-    """A dtype of at most 32 bits; whole numbers that need more become floats rather than wrap around."""
-    narrow = np.dtype(NARROW.get(dtype, dtype))
-    if narrow.kind in "iu":
-        limits = np.iinfo(narrow)
-        if np.any(np.less(low, limits.min)) or np.any(np.greater(high, limits.max)):
-            return np.dtype("float32")
-    return narrow
+def _remedy(whole: Any, path: Path) -> str:
+    """Which wrapper makes an observation space one that can be learnt from, as env.wrappers names it."""
+    if isinstance(whole, spaces.Dict) and ACTION_MASK in whole.spaces:
+        others = [
+            key for key in whole.spaces if key != path[0]
+        ]  # flattened, the mask would be lost
+        leave_out = (
+            f'{{path: "gymnasium.wrappers:FilterObservation", params: {{filter_keys: {others}}}}}'
+        )
+        return f"env.wrappers: [{leave_out}] leaves it out"
+    if whole.is_np_flattenable:
+        return 'env.wrappers: ["gymnasium.wrappers:FlattenObservation"] makes one Box of it all'
+    return (
+        "a gymnasium.ObservationWrapper of your own, named in env.wrappers as "
+        '"my_module:MyWrapper", can turn it into one'
+    )
 
 
-def _mask(name: str, space: Any, actions: Space) -> tuple[ours.Box, Encode]:
+def _mask(name: str, path: Path, space: Any, actions: Space) -> tuple[ours.Box, Encode]:
     """The field of valid actions, whose flags may come flat or as numbers 0 and 1."""
     if isinstance(actions, ours.Box):
         raise ProximaError(
@@ -174,37 +178,32 @@ def _mask(name: str, space: Any, actions: Space) -> tuple[ours.Box, Encode]:
             "choices; rename that field"
         )
     wanted = ours.mask_space(actions)
-    given = tuple(space.shape or ())
-    if given not in (wanted.shape, (math.prod(wanted.shape),)):
+    sizes = (actions.n,) if isinstance(actions, ours.Discrete) else actions.sizes
+    flat = (sum(sizes),)  # without flags for what a part with fewer choices has not
+    shapes = dict.fromkeys((wanted.shape, (math.prod(wanted.shape),), flat))
+    if len(path) > 1:
         raise ProximaError(
-            f"{name}: its {ACTION_MASK!r} has the shape {given}, and its actions need {wanted.shape}"
+            f"{name}: its {ACTION_MASK!r} has entries of its own ({name_of(path)}), and here the flags of "
+            f"all choices stand in one array; give it one of the shapes {_either(shapes)}"
         )
+    given = tuple(space.shape or ())
+    if given not in shapes:
+        raise ProximaError(
+            f"{name}: its {ACTION_MASK!r} has the shape {given}, and its actions need {_either(shapes)}"
+        )
+    # Where each flag of the wanted shape is among those given side by side.
+    starts = np.cumsum([0, *sizes[:-1]])[:, None]
+    order = np.minimum(starts + np.arange(actions.n), flat[0] - 1)
 
     def encode(obs: Any, numpy: Any = np) -> Any:
         flags = numpy.asarray(obs, bool)
-        return flags.reshape(*flags.shape[: flags.ndim - len(given)], *wanted.shape)
+        leading = flags.shape[: flags.ndim - len(given)]
+        if given == flat != (math.prod(wanted.shape),):
+            flags = flags[..., order]
+        return valid_choices(actions, flags.reshape(*leading, *wanted.shape), len(leading))
 
     return wanted, encode
 
 
-def _actions(name: str, space: Any) -> tuple[Space, ToEnv]:
-    """The actions an agent takes, and how they become the environment's: shifted by its start, or clipped."""
-
-    def shaped(actions: Any, numpy: Any) -> Any:
-        return numpy.asarray(actions, space.dtype).reshape(actions.shape[0], *space.shape)
-
-    if isinstance(space, spaces.Discrete):
-        start = space.start
-        return ours.Discrete(int(space.n)), lambda rows, numpy=np: shaped(rows, numpy) + start
-    if isinstance(space, spaces.MultiDiscrete) and len(np.unique(space.nvec)) == 1:
-        first = space.start[None]
-        choices = ours.MultiDiscrete(int(space.nvec.flat[0]), int(space.nvec.size))
-        return choices, lambda rows, numpy=np: shaped(rows, numpy) + first
-    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
-        low, high = space.low[None], space.high[None]
-        numbers = ours.box(space.low, space.high, space.shape)
-        return numbers, lambda rows, numpy=np: numpy.clip(shaped(rows, numpy), low, high)
-    raise ProximaError(
-        f"{name}: its action space is {space}, and only Discrete, MultiDiscrete with choices among equally "
-        "many, and Box spaces of floats can be acted in; a gymnasium.ActionWrapper may turn it into one"
-    )
+def _either(shapes: Iterable[tuple[int, ...]]) -> str:
+    return " or ".join(map(str, shapes))

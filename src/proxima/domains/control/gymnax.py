@@ -78,21 +78,25 @@ def make(config: EnvConfig) -> GymnaxEnv:
         settings["max_steps_in_episode"] = config.max_steps_per_episode
     check_params(settings, vars(inner.default_params), config.name)
     params = inner.default_params.replace(**settings)
-    observed = _space(inner.observation_space(params))
+    observed = _space(config.name, inner.observation_space(params))
     return GymnaxEnv(
         params=strongly_typed(params),
         inner=inner,
         observation_space=box(0.0, 1.0, (observed.n,))
         if isinstance(observed, Discrete)
         else observed,
-        action_space=_space(inner.action_space(params)),
+        action_space=_space(config.name, inner.action_space(params)),
         one_hot=isinstance(observed, Discrete),
     )
 
 
-def _space(space: Any) -> Discrete | Box:
+def _space(name: str, space: Any) -> Discrete | Box:
     if type(space).__name__ == "Discrete":
         return Discrete(int(space.n))
+    if type(space).__name__ != "Box":
+        raise ProximaError(
+            f"env.name: {name} has the space {space}, and of Gymnax's only Discrete and Box can be learnt in"
+        )
     return box(space.low, space.high, tuple(space.shape), "float32")
 
 

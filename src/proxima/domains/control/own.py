@@ -19,7 +19,7 @@ from gymnasium.wrappers import TimeLimit
 
 from proxima.core.errors import ProximaError
 from proxima.core.functions import object_at
-from proxima.core.spaces import Box, Fields
+from proxima.core.spaces import Box, Discrete, Fields, MultiDiscrete
 from proxima.domains.control.config import EnvConfig
 
 KINDS = (
@@ -31,7 +31,9 @@ KINDS = (
 def is_compiled(thing: Any) -> bool:
     """Whether this is an instance of what core.types.Env describes: its spaces are ours, not Gymnasium's."""
     space = getattr(thing, "observation_space", None)
-    return not isinstance(thing, type) and isinstance(space, Box | Fields)
+    return not isinstance(thing, type) and isinstance(
+        space, Box | Fields | Discrete | MultiDiscrete
+    )
 
 
 def make_own(config: EnvConfig, render: bool = False) -> Any:

@@ -42,6 +42,7 @@ from proxima.core.spaces import (
     box,
     fields,
     mask_space,
+    multi_discrete,
 )
 from proxima.core.types import PyTree, Step
 from proxima.domains.environments import check_params, strongly_typed, suggestion
@@ -217,8 +218,8 @@ def _actions(
     joint = math.prod(values)
     if (mask is None or mask == values) and joint <= LARGEST_JOINT:
         return Discrete(joint)
-    if len(set(values)) == 1 and mask in (None, (len(values), values[0])):
-        return MultiDiscrete(values[0], len(values))
+    if mask in (None, (len(values), max(values))):
+        return multi_discrete(values)
     raise ProximaError(
         f"env.name: {name}'s actions {values} and their mask {mask} fit neither one joint choice nor "
         "one choice per part"

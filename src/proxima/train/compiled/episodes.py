@@ -9,7 +9,7 @@ from jax import Array
 from jax.sharding import PartitionSpec as P
 
 from proxima.core.seeds import evaluation_keys
-from proxima.core.spaces import Box, Space, action_mask
+from proxima.core.spaces import Box, Space, action_mask, valid_choices
 from proxima.core.types import Acted, Agent, Env, PyTree, Step, Transition, View
 from proxima.train.devices import TRIAL, Layout, learner_specs, on_devices, over_trials
 from proxima.train.program import RECORDED_STEPS, Evaluation, Policy, Recording
@@ -110,6 +110,7 @@ def _act(
 
 def random_action(space: Space, key: Array, mask: Array | None = None) -> Array:
     """A uniform valid action; where a bound is infinite, a standard normal one."""
+    mask = valid_choices(space, mask, 0)
     if mask is not None:
         weight = jax.random.uniform(key, mask.shape)
         return jnp.argmax(jnp.where(mask, weight, -1.0), axis=-1).astype(jnp.int32)
