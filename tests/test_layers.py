@@ -91,6 +91,7 @@ FENCES = {
     "gymnax": {"domains/control/gymnax"},
     "jumanji": {"domains/packing/jumanji"},
     "gymnasium": {
+        "domains/control/atari",
         "domains/control/gymnasium",
         "domains/control/gymnasium_pools",
         "domains/control/gymnasium_spaces",
@@ -99,6 +100,7 @@ FENCES = {
         "domains/trading/gymnasium",
         "domains/trading/registration",
     },
+    "ale_py": {"domains/control/gymnasium"},
     "envpool": {"domains/control/envpool"},
     "matplotlib": {"report", "domains"},
     "PIL": {

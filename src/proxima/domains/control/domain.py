@@ -16,11 +16,13 @@ from proxima.build import backends
 from proxima.core.errors import ProximaError
 from proxima.core.faults import Fault
 from proxima.core.functions import GIVEN, path_to
+from proxima.core.types import Env
 from proxima.domains import judging, reinforcement
 from proxima.domains.control.config import BACKENDS, EnvConfig
 from proxima.domains.control.film import film_of
 from proxima.domains.domain import Domain, Prepared
 from proxima.domains.environments import suggestion
+from proxima.domains.interface import Interface, interface_of
 from proxima.domains.judging import Built
 from proxima.report import returns
 from proxima.scenario.tree import RULES, A, EnvironmentScenario, N
@@ -47,6 +49,9 @@ def control_faults(scenario: ControlScenario) -> Iterator[Fault]:
         names = either([*known, "your own as package.module:make_env"])
         yield Fault((("env", "backend"),), f"{shown(env.backend)} is not allowed: must be {names}")
         return
+    if env.atari is not None and env.backend not in ("gymnasium", "envpool"):
+        text = f"given, and env.backend {env.backend} has no games of Atari; leave the section out"
+        yield Fault((("env", "atari"), ("env", "backend")), text)
     if env.backend == "gymnax" and env.workers:
         text = f"{env.workers}, and env.backend gymnax has no workers: it is compiled; set 0"
         yield Fault((("env", "workers"), ("env", "backend")), text)
@@ -86,16 +91,31 @@ def build(scenario: ControlScenario) -> Built:
         from proxima.domains.control.gymnax import interface, make
 
         env = make(config)
-        return reinforcement.compiled(scenario, env)._replace(interface=interface(env))
+        return _compiled(scenario, env, interface(env))
     if config.is_own:
         from proxima.domains.control.compiled import ready
         from proxima.domains.control.own import is_compiled, make_own
 
-        env = make_own(config)
-        if is_compiled(env):
-            return reinforcement.compiled(scenario, ready(env, config))
-        env.close()
+        own = make_own(config)
+        if is_compiled(own):
+            made = ready(own, config)
+            return _compiled(
+                scenario, made, interface_of(made.observation_space, made.action_space)
+            )
+        own.close()
     return _build_on_host(scenario)
+
+
+def _compiled(scenario: ControlScenario, env: Env, interface: Interface) -> Built:
+    from proxima.domains.control.stack import stacked_env, stacked_interface, unstacked_recording
+
+    frames, space = scenario.env.frame_stack, env.observation_space
+    built = reinforcement.compiled(scenario, stacked_env(env, frames))
+    built = built._replace(interface=stacked_interface(interface, space, frames))
+    if frames == 1:
+        return built
+    record = unstacked_recording(space, built.program.record)
+    return built._replace(program=built.program._replace(record=record))
 
 
 def _build_on_host(scenario: ControlScenario) -> Built:

@@ -30,7 +30,7 @@ import numpy as np
 from proxima.core.errors import ProximaError
 from proxima.core.spaces import Fields, ObservationSpace, Space
 from proxima.core.types import HostStep
-from proxima.domains.control.config import EnvConfig
+from proxima.domains.control.config import AtariConfig, EnvConfig
 from proxima.domains.control.gymnasium import make_env
 from proxima.domains.control.gymnasium_pools import GymnasiumPool
 from proxima.domains.control.gymnasium_spaces import by_field
@@ -115,7 +115,8 @@ def main() -> None:
 
 def _groups(orders: dict[str, Any], memory: mmap.mmap) -> list[tuple[GymnasiumPool, Rows]]:
     """This worker's environments of each group, and their rows of the shared arrays."""
-    config = EnvConfig(**orders["config"])
+    atari = orders["config"].pop("atari")
+    config = EnvConfig(**orders["config"], atari=None if atari is None else AtariConfig(**atari))
     _import_definition(config.name, orders["module"])
     shape = orders["groups"], orders["share"]
     start, stop = orders["rows"]
