@@ -17,6 +17,7 @@ from proxima.track import dashboard
 MAZE = PackingEnvConfig(
     name="Maze-v0", backend="jumanji", params={"unheard_of": 1}
 )  # not made before
+PONG = EnvConfig(name="ALE/Pnog-v5", backend="gymnasium")  # not registered by whoever came before
 CARTPOLE = EnvConfig(name="CartPole-v1", backend="envpool")
 
 
@@ -38,6 +39,7 @@ def refusal(needed, extra, package):
     [
         ("jumanji", lambda: jumanji.make(MAZE, 0), "env.backend: jumanji", "packing"),
         ("envpool", lambda: envpool.EnvPool(CARTPOLE, 1), "env.backend: envpool", "envpool"),
+        ("ale_py", lambda: gymnasium.make_env(PONG), "env.name: ALE/Pnog-v5", "atari"),
         ("huggingface_hub", lambda: hub.locate("a/b"), "a/b: a model of the hub", "language"),
         ("flask", lambda: dashboard.serve(None, 5999, False), "proxima dashboard", "dashboard"),
     ],

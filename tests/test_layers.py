@@ -93,6 +93,7 @@ FENCES = {
     "gymnax": {"domains/control/gymnax"},
     "jumanji": {"domains/packing/jumanji"},
     "gymnasium": {
+        "domains/control/atari",
         "domains/control/gymnasium",
         "domains/control/gymnasium_actions",
         "domains/control/gymnasium_pools",
@@ -104,6 +105,7 @@ FENCES = {
         "domains/trading/gymnasium",
         "domains/trading/registration",
     },
+    "ale_py": {"domains/control/gymnasium"},
     "envpool": {"domains/control/envpool"},
     "matplotlib": {"report", "domains"},
     "PIL": {

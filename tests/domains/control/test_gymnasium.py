@@ -160,7 +160,7 @@ def test_an_environment_that_raises_is_named_with_its_step_and_message():
     [
         (EnvConfig(name="CartPol-v1"), "did you mean CartPole-v1"),
         (EnvConfig(name="CartPole-v99"), "CartPole-v1"),
-        (EnvConfig(name="ALE/Pong-v5"), "pip install ale-py"),
+        (EnvConfig(name="ALE/Pnog-v5"), "did you mean ALE/Pong-v5"),
         (EnvConfig(name="no_such_module:Thing-v0"), "there is no module no_such_module"),
         (EnvConfig(name="what is this?"), "could not make"),
         (EnvConfig(name="Testneeds_a_package-v0"), r'pip install "gymnasium\[box2d\]"'),

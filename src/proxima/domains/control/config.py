@@ -23,6 +23,31 @@ class WrapperConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AtariConfig:
+    """How games of Atari are shown and played; as Mnih et al. 2015 did, unless said otherwise."""
+
+    frame_skip: Annotated[int, Interval(ge=1, le=60)] = 4
+    """Frames of the game per step; what is seen is the larger of the last two."""
+    screen_size: Annotated[int, Interval(ge=5, le=210)] = 84
+    """Pixels a side of what is seen."""
+    grayscale: bool = True
+    """Shades of grey instead of colours."""
+    noop_max: Annotated[int, Interval(ge=0, le=10_000)] = 30
+    """A game begins with up to this many frames of doing nothing."""
+    fire_on_reset: bool = True
+    """A life begins with the fire button, where there is one: some games stand still without. EnvPool
+    presses it when an episode begins, so not between the lives of an evaluation's whole games."""
+    episodic_life: bool = True
+    """In training, the loss of a life ends the episode, not the game; evaluation plays whole games."""
+    clip_rewards: bool = True
+    """In training, rewards are −1, 0 or 1; evaluation counts the true score."""
+    repeat_action_probability: Annotated[float, Interval(ge=0, le=1)] = 0.0
+    """With this probability a frame repeats the last action; 0.25 in Machado et al. 2018."""
+    full_action_space: bool = False
+    """All 18 actions of the console rather than those that the game uses."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class EnvConfig:
     """The environment, its backend and how many copies step side by side."""
 
@@ -44,6 +69,11 @@ class EnvConfig:
     wrappers: tuple[str | WrapperConfig, ...] = ()
     """gymnasium, and your own of that kind: wrappers around each environment, the first one innermost, such
     as gymnasium.wrappers:FlattenObservation, or {path: package.module:name, params: {...}}."""
+    frame_stack: Annotated[int, Interval(ge=1, le=256)] = 1
+    """An observation is the last so many, oldest first; the first of an episode is repeated."""
+    atari: AtariConfig | None = None
+    """For games of Atari (ALE/Pong-v5 with gymnasium, Pong-v5 with envpool): how they are shown and
+    played; {} for the usual way, null for the environment as it comes."""
     workers: Annotated[int, Ge(0)] = 0
     """gymnasium: processes that step the environments, 0 for none but the trainer's own;
     envpool: threads, 0 for as many as there are cores."""
@@ -79,4 +109,5 @@ def config_from(plain: Mapping[str, Any]) -> EnvConfig:
         wrapper if isinstance(wrapper, str) else WrapperConfig(**wrapper)
         for wrapper in plain["wrappers"]
     )
-    return EnvConfig(**{**plain, "wrappers": tuple(wrappers)})
+    atari = None if plain["atari"] is None else AtariConfig(**plain["atari"])
+    return EnvConfig(**{**plain, "wrappers": tuple(wrappers), "atari": atari})

@@ -49,6 +49,9 @@ def control_faults(scenario: ControlScenario) -> Iterator[Fault]:
         names = either([*known, "your own as package.module:make_env"])
         yield Fault((("env", "backend"),), f"{shown(env.backend)} is not allowed: must be {names}")
         return
+    if env.atari is not None and env.backend not in ("gymnasium", "envpool"):
+        text = f"given, and env.backend {env.backend} has no games of Atari; leave the section out"
+        yield Fault((("env", "atari"), ("env", "backend")), text)
     if env.backend == "gymnax" and env.workers:
         text = f"{env.workers}, and env.backend gymnax has no workers: it is compiled; set 0"
         yield Fault((("env", "workers"), ("env", "backend")), text)
@@ -101,20 +104,26 @@ def build(scenario: ControlScenario) -> Built:
         from proxima.domains.control.compiled import interface, ready
         from proxima.domains.control.own import is_compiled, make_own
 
-        env = make_own(config)
-        if is_compiled(env):
-            return _compiled(scenario, ready(env, config), interface(env))
-        env.close()
+        own = make_own(config)
+        if is_compiled(own):
+            return _compiled(scenario, ready(own, config), interface(own))
+        own.close()
     return _build_on_host(scenario)
 
 
 def _compiled(scenario: ControlScenario, env: Env, interface: Interface) -> Built:
     from proxima.domains.control.hidden import hiding_env, hiding_interface
+    from proxima.domains.control.stack import stacked_env, stacked_interface, unstacked_recording
 
-    hidden, name = scenario.env.hidden, scenario.env.name
-    built = reinforcement.compiled(scenario, hiding_env(env, hidden, name))
-    shown = hiding_interface(interface, env.observation_space, hidden, name)
-    return built._replace(interface=shown)
+    frames, space = scenario.env.frame_stack, env.observation_space
+    hiding = scenario.env.hidden, scenario.env.name
+    built = reinforcement.compiled(scenario, stacked_env(hiding_env(env, *hiding), frames))
+    interface = hiding_interface(interface, space, *hiding)
+    built = built._replace(interface=stacked_interface(interface, space, frames))
+    if frames == 1:
+        return built
+    record = unstacked_recording(space, built.program.record)
+    return built._replace(program=built.program._replace(record=record))
 
 
 def _build_on_host(scenario: ControlScenario) -> Built:

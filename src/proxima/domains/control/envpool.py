@@ -15,6 +15,7 @@ import numpy as np
 from proxima.core.errors import ProximaError
 from proxima.core.extras import needs_extra
 from proxima.core.types import HostStep
+from proxima.domains.control.atari import envpool_settings
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.control.gymnasium_spaces import translate
 from proxima.domains.environments import check_params, suggestion
@@ -107,6 +108,7 @@ def _make(config: EnvConfig, **settings: Any) -> Any:
         )
     known = {key: value for key, value in spec._asdict().items() if key not in OURS}
     check_params(config.params, known, f"EnvPool's {name}")
+    settings |= envpool_settings(config, known)
     if config.max_steps_per_episode is not None:
         settings["max_episode_steps"] = config.max_steps_per_episode
     try:

@@ -15,9 +15,10 @@ import gymnasium
 from gymnasium.envs.registration import load_env_creator
 
 from proxima.core.errors import ProximaError
-from proxima.core.extras import missing_extra
+from proxima.core.extras import missing_extra, needs_extra
 from proxima.core.functions import note_import
 from proxima.core.spaces import ObservationSpace, Space
+from proxima.domains.control.atari import ale_settings, wrapped
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.control.gymnasium_pools import GymnasiumPool
 from proxima.domains.control.gymnasium_spaces import Translation, translate
@@ -25,6 +26,7 @@ from proxima.domains.control.own import make_own
 from proxima.domains.control.wrappers import wrapped
 from proxima.domains.environments import suggestion
 
+ALE = "ALE/"  # what the names of Atari's games begin with
 BOX2D = ("Box2D", "pygame")  # modules that the extra box2d installs
 
 
@@ -95,12 +97,18 @@ def make_env(config: EnvConfig, render: bool = False) -> Any:
 def _make_named(config: EnvConfig, render: bool) -> Any:
     """The environment that Gymnasium has under the name."""
     # The checker only warns, and once; what it would find, the pool meets as an error of its own.
-    settings: dict[str, Any] = {"disable_env_checker": True, **config.params}
-    if config.max_steps_per_episode is not None:
+    settings: dict[str, Any] = {
+        "disable_env_checker": True,
+        **config.params,
+        **ale_settings(config),
+    }
+    if config.max_steps_per_episode is not None and config.atari is None:
         settings["max_episode_steps"] = config.max_steps_per_episode
     if render:
         settings["render_mode"] = "rgb_array"
     name = config.name
+    if name.startswith(ALE) and name not in gymnasium.registry:
+        _register_atari(name)
     try:
         with warnings.catch_warnings():
             # Box2D's, made by SWIG; turned into an error, it ends the whole process.
@@ -108,7 +116,7 @@ def _make_named(config: EnvConfig, render: bool) -> Any:
             env = gymnasium.make(name, **settings)
         if ":" in name:
             note_import(name.partition(":")[0])
-        return env
+        return wrapped(env, config)
     except gymnasium.error.DependencyNotInstalled as error:
         missing = error.__cause__.name if isinstance(error.__cause__, ImportError) else None
         if missing in BOX2D:
@@ -117,8 +125,6 @@ def _make_named(config: EnvConfig, render: bool) -> Any:
     except gymnasium.error.UnregisteredEnv as error:
         elsewhere = 'an environment of another package is named "package:Name-v0"'
         hint = suggestion(name, gymnasium.registry, otherwise=elsewhere)
-        if name.startswith("ALE/"):
-            hint = f'Atari is a package apart: pip install ale-py, then name it "ale_py:{name}"'
         raise ProximaError(f"env.name: Gymnasium has no {name!r}; {hint}") from error
     except ModuleNotFoundError as error:
         raise ProximaError(f"env.name: {name}{_missing_module(name, error)}") from error
@@ -131,6 +137,13 @@ def _make_named(config: EnvConfig, render: bool) -> Any:
         raise ProximaError(
             f"env.name: Gymnasium could not make {name}: {type(error).__name__}: {error}"
         ) from error
+
+
+def _register_atari(name: str) -> None:
+    """Makes Gymnasium know the games of ALE, which then says nothing of itself."""
+    with needs_extra("atari", f"env.name: {name}"):
+        import ale_py
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 
 def _missing_module(name: str, error: ModuleNotFoundError) -> str:

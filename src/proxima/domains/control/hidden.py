@@ -77,6 +77,11 @@ def hiding_env(env: Env, hidden: Sequence[int], name: str) -> Env:
     return Hiding(env, shown, env.observation_space, env.action_space)
 
 
+def hiding_pool(pool: HostEnv, hidden: Sequence[int], name: str) -> HostEnv:
+    """The pool with these entries hidden; itself where there are none."""
+    return HidingPool(pool, entries_shown(pool.observation_space, hidden, name)) if hidden else pool
+
+
 def hiding_interface(
     interface: Interface, space: ObservationSpace, hidden: Sequence[int], name: str
 ) -> Interface:
