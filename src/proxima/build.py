@@ -21,6 +21,7 @@ ALGORITHMS = {
     "ddpg": "proxima.algorithms.ddpg:ALGORITHM",
     "spo": "proxima.algorithms.spo:ALGORITHM",
     "dqn": "proxima.algorithms.dqn:ALGORITHM",
+    "pqn": "proxima.algorithms.pqn:ALGORITHM",
 }
 DOMAINS = {
     "control": "proxima.domains.control.domain:DOMAIN",

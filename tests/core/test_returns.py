@@ -1,11 +1,11 @@
-"""GAE and discounted sums against slow loops, with both endings mixed."""
+"""GAE, λ-returns and discounted sums against slow loops, with both endings mixed."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proxima.core.returns import discounted_sums, gae
+from proxima.core.returns import discounted_sums, gae, lambda_returns
 
 
 def random_rollout(seed, steps=50, envs=7):
@@ -87,3 +87,29 @@ def test_discounted_sums_are_a_slow_loop_and_carry_on():
     middle, first = jax.jit(discounted_sums)(start, reward[:half], ended[:half], 0.9)
     _, second = discounted_sums(middle, jnp.asarray(reward[half:]), jnp.asarray(ended[half:]), 0.9)
     np.testing.assert_allclose(jnp.concatenate([first, second]), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_lambda_returns_are_those_of_a_slow_loop_at_both_endings():
+    draw = np.random.default_rng(3)
+    shape = (12, 4)
+    reward, next_value = draw.normal(size=(2, *shape)).astype(np.float32)
+    terminated, truncated = draw.random((2, *shape)) < 0.2
+    mask = draw.random(shape) > 0.2
+    gamma, lam = 0.9, 0.7
+    found = lambda_returns(reward, next_value, terminated, truncated, mask, gamma, lam)
+    for b in range(4):
+        for t in range(12):
+            # forwards, from the definition: a sum over how far one goes before relying on the value
+            total, discount, share, at = 0.0, 1.0, 1.0, t
+            while True:
+                total += share * discount * reward[at, b]
+                if terminated[at, b]:
+                    break
+                discount *= gamma
+                last = truncated[at, b] or at == 11 or not mask[at + 1, b]
+                rely = 1.0 if last else 1.0 - lam
+                total += share * rely * discount * next_value[at, b]
+                if last:
+                    break
+                share, at = share * lam, at + 1
+            assert float(found[t, b]) == pytest.approx(total, rel=1e-4, abs=1e-5)

@@ -35,6 +35,36 @@ def gae(
     return advantages
 
 
+def lambda_returns(
+    reward: Array,
+    next_value: Array,
+    terminated: Array,
+    truncated: Array,
+    mask: Array,
+    gamma: Array,
+    lam: Array,
+) -> Array:
+    """Returns that rely on the value after each step to a share of 1 − λ, shaped like `reward` (T, ...).
+
+    R_t = r_t + γ (1 − terminated_t) ((1 − λ_t) V(s'_t) + λ_t R_{t+1})
+
+    λ_t is λ, and 0 where R_{t+1} is of another episode or unknown: after an ending, in the last row, and
+    before a row that is no step. With V(s') = max Q(s', ·) these are the targets of Q(λ) (arXiv 2407.04811).
+    """
+    is_next = jnp.concatenate([mask[1:], jnp.zeros_like(mask[:1])])
+    trace = jnp.where(is_next & ~(terminated | truncated), lam, 0.0)
+    discount = gamma * jnp.where(terminated, 0.0, 1.0)
+
+    def backwards(later: Array, row: tuple[Array, Array, Array, Array]) -> tuple[Array, Array]:
+        reward, value, discount, trace = row
+        now = reward + discount * (value + trace * (later - value))
+        return now, now
+
+    rows = (reward, next_value, discount, trace)
+    _, returns = jax.lax.scan(backwards, jnp.zeros_like(reward[0]), rows, reverse=True, unroll=16)
+    return returns
+
+
 def discounted_sums(start: Array, reward: Array, ended: Array, gamma: Array) -> tuple[Array, Array]:
     """Sums G_t = γ G_{t−1} + r_t, restarted after an ending: what is carried on (B,), and all (T, B)."""
 
