@@ -35,7 +35,7 @@ from proxima.core.returns import lambda_returns
 from proxima.core.shuffle import permutations
 from proxima.core.spaces import Discrete, zeros
 from proxima.core.trees import blank, merge_leading, pack_rows
-from proxima.core.types import PyTree, Transition, View
+from proxima.core.types import Acted, PyTree, Transition, View
 from proxima.nets.actor_critic import MLPConfig
 from proxima.nets.q import QNet, check_q, epsilon_greedy, greedy, largest, of_action, q_net
 
@@ -164,16 +164,21 @@ class PQN(eqx.Module):
         """The randomness of `shape` actions, drawn in one call: one number says whether, one which."""
         return jax.random.uniform(key, (*shape, 2))
 
-    def explore(self, learner: Learner | Policy, view: View, noise: Array) -> tuple[Array, Array]:
+    def memory(self, num_envs: int) -> None:
+        """Nothing is remembered."""
+
+    def explore(self, learner: Learner | Policy, view: View, noise: Array) -> Acted:
         """Random actions with probability ε, else the greedy ones; and the largest Q."""
         policy = self.policy(learner)
         q = policy.net(normalize(policy.obs_moments, view.obs))
-        return epsilon_greedy(noise, policy.epsilon, q, view.obs), largest(q, view.obs)
+        action = epsilon_greedy(noise, policy.epsilon, q, view.obs)
+        return Acted(action, largest(q, view.obs))
 
-    def exploit(self, learner: Learner | Policy, view: View) -> Array:
+    def exploit(self, learner: Learner | Policy, view: View) -> Acted:
         """The actions of the largest Q."""
         policy = self.policy(learner)
-        return greedy(policy.net(normalize(policy.obs_moments, view.obs)), view.obs)
+        q = policy.net(normalize(policy.obs_moments, view.obs))
+        return Acted(greedy(q, view.obs))
 
     def policy(self, learner: Learner | Policy) -> Policy:
         """The learner's policy, which `explore` and `exploit` take in its place."""

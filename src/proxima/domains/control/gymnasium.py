@@ -18,7 +18,7 @@ from proxima.core.errors import ProximaError
 from proxima.core.extras import missing_extra, needs_extra
 from proxima.core.functions import note_import
 from proxima.core.spaces import ObservationSpace, Space
-from proxima.domains.control.atari import ale_settings, wrapped
+from proxima.domains.control import atari
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.control.gymnasium_pools import GymnasiumPool
 from proxima.domains.control.gymnasium_spaces import Translation, translate
@@ -100,7 +100,7 @@ def _make_named(config: EnvConfig, render: bool) -> Any:
     settings: dict[str, Any] = {
         "disable_env_checker": True,
         **config.params,
-        **ale_settings(config),
+        **atari.ale_settings(config),
     }
     if config.max_steps_per_episode is not None and config.atari is None:
         settings["max_episode_steps"] = config.max_steps_per_episode
@@ -116,7 +116,7 @@ def _make_named(config: EnvConfig, render: bool) -> Any:
             env = gymnasium.make(name, **settings)
         if ":" in name:
             note_import(name.partition(":")[0])
-        return wrapped(env, config)
+        return atari.wrapped(env, config)
     except gymnasium.error.DependencyNotInstalled as error:
         missing = error.__cause__.name if isinstance(error.__cause__, ImportError) else None
         if missing in BOX2D:

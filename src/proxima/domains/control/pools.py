@@ -5,7 +5,8 @@ gymnasium   0         one after the other in this process      gymnasium_pools.p
 gymnasium   n         in n processes                           workers.py
 envpool     n         in n C++ threads, 0 for all cores        envpool.py
 
-Entries are hidden (`hidden.py`) and frames stacked (`stack.py`) here, whatever the pool. Evaluation plays whole games of Atari (`atari.py`).
+Entries are hidden (`hidden.py`) and frames stacked (`stack.py`) here, whatever the pool.
+Evaluation plays whole games of Atari (`atari.py`).
 """
 
 from collections.abc import Callable, Sequence
