@@ -11,17 +11,10 @@ import pytest
 from probes import ACTION, BOTH, CONSTANT, DELAYED, FROM_OBS, TRUNCATED, continuous
 from problems import problem_of, spec
 
-from proxima.algorithms.ddpg import (
-    DDPGConfig,
-    Sample,
-    check_actions,
-    check_network,
-    ddpg,
-    samples_of,
-    soft_update,
-)
+from proxima.algorithms.ddpg import DDPGConfig, check_actions, check_network, ddpg
 from proxima.core.errors import ProximaError
 from proxima.core.network import NetworkSpec
+from proxima.core.off_policy import Sample, samples_of, soft_update
 from proxima.core.seeds import first_keys, split_streams
 from proxima.core.spaces import Discrete, box
 from proxima.core.trees import pack_rows

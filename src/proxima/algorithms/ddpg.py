@@ -15,9 +15,8 @@ explains every detail. Numbers are leaves of the learner: changing one compiles 
 
 import functools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -30,15 +29,22 @@ from proxima.core.adam import adam_step
 from proxima.core.algorithm import Algorithm, Panel, Problem
 from proxima.core.branch import steps_when, when
 from proxima.core.errors import ProximaError
-from proxima.core.faults import Fault
 from proxima.core.hyper import make_hyper, without_numbers
-from proxima.core.losses import absolute_error, smooth_error, value_error
 from proxima.core.network import NetworkSpec
 from proxima.core.normalize import Moments, add_samples, first_moments, normalize
+from proxima.core.off_policy import (
+    CRITIC_LOSSES,
+    Sample,
+    buffer_faults,
+    in_warmup,
+    samples_of,
+    scaled,
+    soft_update,
+)
 from proxima.core.replay import Replay, add, empty, sample
 from proxima.core.returns import td_target
 from proxima.core.spaces import Box, Space, flat_size, zeros
-from proxima.core.trees import merge_leading, pack_rows, select
+from proxima.core.trees import pack_rows, select
 from proxima.core.types import PerEnv, PyTree, Transition, View
 from proxima.nets.actor_critic import MLPConfig
 from proxima.nets.deterministic import (
@@ -60,7 +66,6 @@ METRICS = (
     "buffer/reward_mean",  # of what was drawn
 )
 ADAM = optax.scale_by_adam(eps=1e-8)  # what both papers' authors and torch use
-LOSSES = {"l2": value_error, "l1": absolute_error, "smooth_l1": smooth_error}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,16 +175,6 @@ class Noise(NamedTuple):
     warmup: Array  # (...)
 
 
-class Sample(NamedTuple):
-    """What the buffer keeps of a step."""
-
-    obs: PyTree
-    action: Array
-    reward: Array
-    next_obs: PyTree
-    terminated: Array
-
-
 class DDPG(eqx.Module):
     """The agent: static sizes and switches, and the numbers a fresh learner starts with."""
 
@@ -222,9 +217,7 @@ class DDPG(eqx.Module):
         amount = normal
         if learner.ou_path is not None:
             amount = ou_path(learner.ou_path.value, normal, learner.hyper.ou_theta)
-        steps, envs = shape
-        before = learner.steps + envs * jnp.arange(steps)  # each time step
-        warmup = jnp.broadcast_to((before < learner.hyper.warmup_steps)[:, None], shape)
+        warmup = in_warmup(learner.steps, learner.hyper.warmup_steps, shape)
         uniform = jax.lax.erf(normal / 2**0.5)  # a normal number's share of the bell, from -1 to 1
         return Noise(select(warmup, uniform, amount), warmup)
 
@@ -263,7 +256,8 @@ class DDPG(eqx.Module):
 
         def step(nets: Nets, key: Array, inputs: PyTree) -> tuple[Nets, Array]:
             replay, hyper, moments = inputs
-            batch = scaled(unpack(sample(replay, key[0], config.batch_size)), hyper, moments)
+            drawn = unpack(sample(replay, key[0], config.batch_size))
+            batch = scaled(drawn, hyper.reward_scale, moments)
             return self._gradient_step(nets, hyper, batch, key[1])
 
         keys = jax.random.split(key, (self.gradient_steps, 2))  # to draw with, and for the target
@@ -311,7 +305,7 @@ class DDPG(eqx.Module):
     ) -> tuple[Array, tuple[Array, Array]]:
         """The sum of the critics' mean losses; also Q of the first critic and its mean absolute error."""
         values = critic(batch.obs, to_units(self.action_space, batch.action))
-        errors = [LOSSES[self.config.critic_loss](value, target) for value in values]
+        errors = [CRITIC_LOSSES[self.config.critic_loss](value, target) for value in values]
         td_error = jnp.mean(jnp.abs(values[0] - target))
         return jnp.mean(sum(errors[1:], errors[0])), (values[0], td_error)
 
@@ -381,31 +375,11 @@ def check_network(network: NetworkSpec) -> MLPConfig:
     return config
 
 
-def samples_of(rollout: Transition) -> Sample:
-    """The rollout (T, B, ...) as T·B samples."""
-    fields = (rollout.obs, rollout.action, rollout.reward, rollout.next_obs, rollout.terminated)
-    return merge_leading(Sample(*fields))
-
-
-def scaled(batch: Sample, hyper: Hyper, moments: Moments | None) -> Sample:
-    """Samples with normalised observations and scaled rewards; the buffer holds raw ones."""
-    return batch._replace(
-        obs=normalize(moments, batch.obs),
-        next_obs=normalize(moments, batch.next_obs),
-        reward=hyper.reward_scale * batch.reward,
-    )
-
-
 def stepped(trained: Trained, gradient: PyTree, rate: Array, hyper: Hyper) -> tuple[Trained, Array]:
     """The net after one Adam step, and the norm of its gradient before clipping."""
     before = trained.net, trained.optimizer
     (net, optimizer), norm = adam_step(ADAM, before, gradient, rate, hyper.max_grad_norm)
     return trained._replace(net=net, optimizer=optimizer), norm
-
-
-def soft_update(target: PyTree, net: PyTree, tau: Array) -> PyTree:
-    """The target moved towards the net: τθ + (1 − τ)θ̄."""
-    return jax.tree.map(lambda old, new: old + tau * (new - old), target, net)
 
 
 def ou_path(start: Array, normal: Array, theta: Array) -> Array:
@@ -422,22 +396,11 @@ def _untrained(net: PyTree) -> Trained:
     return Trained(net, jax.tree.map(jnp.copy, net), ADAM.init(net))
 
 
-def checks(scenario: Any) -> Iterator[Fault]:
-    """A buffer too small for a batch."""
-    config: DDPGConfig = scenario.algorithm
-    if config.buffer_size < config.batch_size:
-        yield Fault(
-            (("algorithm", "buffer_size"), ("algorithm", "batch_size")),
-            f"{config.buffer_size} cannot fill a batch of algorithm.batch_size "
-            f"({config.batch_size}); take at least as many",
-        )
-
-
 ALGORITHM = Algorithm(
     config=DDPGConfig,
     make=ddpg,
     rollout_steps=lambda config, num_envs: config.steps_per_update,
-    checks=checks,
+    checks=buffer_faults,
     panels=(
         Panel("loss/actor", "actor loss (−Q)"),
         Panel("loss/critic", "critic loss"),
