@@ -30,13 +30,13 @@ from proxima.core.algorithm import Algorithm, Panel, Problem
 from proxima.core.branch import steps_when, when
 from proxima.core.errors import ProximaError
 from proxima.core.hyper import make_hyper, without_numbers
-from proxima.core.network import NetworkSpec
 from proxima.core.normalize import Moments, add_samples, first_moments, normalize
 from proxima.core.off_policy import (
     CRITIC_LOSSES,
     Sample,
     buffer_faults,
     in_warmup,
+    ou_path,
     samples_of,
     scaled,
     soft_update,
@@ -55,6 +55,7 @@ from proxima.nets.deterministic import (
     q_ensemble,
     to_units,
 )
+from proxima.nets.perceptrons import perceptron_settings
 
 # The metrics of a gradient step, in the order in which `_gradient_step` stacks them.
 METRICS = (
@@ -335,7 +336,7 @@ def ddpg(config: DDPGConfig, problem: Problem) -> DDPG:
         config=without_numbers(config, Hyper, "max_grad_norm"),
         problem=problem.without_env(),
         action_space=check_actions(problem.action_space, problem.env_name),
-        network=check_network(problem.network),
+        network=perceptron_settings(problem.network, "ddpg"),
         smooth_target=config.target_noise > 0,
     )
 
@@ -355,41 +356,11 @@ def check_actions(space: Space, env_name: str) -> Box:
     return space
 
 
-def check_network(network: NetworkSpec) -> MLPConfig:
-    """The settings of the nets, or an error in words where DDPG's cannot be like that."""
-    config = network.config
-    if not isinstance(config, MLPConfig):
-        raise ProximaError(
-            f"network.kind: ddpg's actor and critics are perceptrons, not {network.name} nets; "
-            "set it to mlp, or use ppo"
-        )
-    if config.shared_trunk:
-        raise ProximaError(
-            "network.shared_trunk: ddpg's actor and critics share nothing; set it to false"
-        )
-    if config.distribution != "auto":
-        raise ProximaError(
-            f"network.distribution: {config.distribution} is no use to ddpg, whose actor is "
-            "deterministic; leave it at auto"
-        )
-    return config
-
-
 def stepped(trained: Trained, gradient: PyTree, rate: Array, hyper: Hyper) -> tuple[Trained, Array]:
     """The net after one Adam step, and the norm of its gradient before clipping."""
     before = trained.net, trained.optimizer
     (net, optimizer), norm = adam_step(ADAM, before, gradient, rate, hyper.max_grad_norm)
     return trained._replace(net=net, optimizer=optimizer), norm
-
-
-def ou_path(start: Array, normal: Array, theta: Array) -> Array:
-    """An Ornstein-Uhlenbeck path (T, ...) that continues from `start`: x ← (1 − θ) x + ε."""
-
-    def step(x: Array, noise: Array) -> tuple[Array, Array]:
-        x = (1.0 - theta) * x + noise
-        return x, x
-
-    return jax.lax.scan(step, start, normal)[1]
 
 
 def _untrained(net: PyTree) -> Trained:

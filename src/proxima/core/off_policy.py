@@ -49,6 +49,16 @@ def in_warmup(steps: Array, warmup_steps: Array, shape: tuple[int, ...]) -> Arra
     return jnp.broadcast_to((before < warmup_steps)[:, None], shape)
 
 
+def ou_path(start: Array, normal: Array, theta: Array) -> Array:
+    """An Ornstein-Uhlenbeck path (T, ...) that continues from `start`: x ← (1 − θ) x + ε."""
+
+    def step(x: Array, noise: Array) -> tuple[Array, Array]:
+        x = (1.0 - theta) * x + noise
+        return x, x
+
+    return jax.lax.scan(step, start, normal)[1]
+
+
 def soft_update(target: PyTree, net: PyTree, tau: Array) -> PyTree:
     """The target moved towards the net: τθ + (1 − τ)θ̄. With τ = 1 it becomes the net."""
     return jax.tree.map(lambda old, new: old + tau * (new - old), target, net)
