@@ -296,20 +296,24 @@ class SAC(eqx.Module):
         # Averaged over all steps, the actor's figures are those of the steps that had one.
         of_actor = [hyper.policy_delay * part for part in (actor_loss, temperature_loss, entropy)]
         means = (loss, *of_actor[:2], norm, jnp.mean(q), error)
-        means = (*means, self._temperature(nets, hyper), of_actor[2], jnp.mean(batch.reward))
+        means = (
+            *means,
+            self._alpha(nets.log_temperature, hyper),
+            of_actor[2],
+            jnp.mean(batch.reward),
+        )
         tracked = soft_update(nets.target, critics.net, hyper.tau)
         return Nets(actor, critics, tracked, log_temperature, count), jnp.stack(means)
 
-    def _temperature(self, nets: Nets, hyper: Hyper) -> Array:
-        """α, as it was learnt or as it is set."""
-        if self.config.learn_temperature:
-            return jnp.exp(nets.log_temperature.net)
-        return hyper.temperature
+    def _alpha(self, log_temperature: Trained, hyper: Hyper) -> Array:
+        """The temperature as it was learnt, or as it is set."""
+        learnt = self.config.learn_temperature
+        return jnp.exp(log_temperature.net) if learnt else hyper.temperature
 
     def _target(self, nets: Nets, hyper: Hyper, batch: Sample, noise: Array) -> Array:
         """The targets of the critics: rewards and what the target critics expect of the policy's actions."""
         value = self.actions.value(nets.actor.net, nets.target, batch.next_obs, noise)
-        soft = value.q + self._temperature(nets, hyper) * value.entropy
+        soft = value.q + self._alpha(nets.log_temperature, hyper) * value.entropy
         return td_target(batch.reward, soft, batch.terminated, hyper.gamma)
 
     def _critic_loss(
@@ -326,29 +330,33 @@ class SAC(eqx.Module):
         before: tuple[Trained, Trained, Array],
         inputs: tuple[Critics, Hyper, Sample, Array],
     ) -> tuple[Trained, Trained, Array]:
-        """Actor and log α after one step of each; their losses, the entropy and the actor's gradient norm."""
+        """Actor and log α after one step of each; their losses, the entropy, the actor's gradient norm."""
         actor, log_temperature, _ = before
         critics, hyper, batch, noise = inputs
-        learnt = self.config.learn_temperature
-        alpha = jnp.exp(log_temperature.net) if learnt else hyper.temperature
-
-        def loss_of(net: Actor) -> tuple[Array, Array]:
-            value = self.actions.value(net, critics, batch.obs, noise)
-            return -jnp.mean(value.q + alpha * value.entropy), value.entropy
-
-        (loss, entropy), gradient = jax.value_and_grad(loss_of, has_aux=True)(actor.net)
+        alpha = self._alpha(log_temperature, hyper)
+        differentiate = jax.value_and_grad(self._actor_loss, has_aux=True)
+        (loss, entropy), gradient = differentiate(actor.net, critics, alpha, batch, noise)
         actor, norm = stepped(actor, gradient, hyper.actor_learning_rate, hyper.max_grad_norm)
-        ratio, choices = hyper.target_entropy_ratio, self.actions.log_choices(batch.obs)
-        surplus = jnp.mean(entropy) - hyper.target_entropy - ratio * jnp.mean(choices)
+        surplus = jnp.mean(entropy - self._target_entropy(hyper, batch))
         temperature_loss = alpha * surplus
-        if learnt:  # α = exp(log α) is its own derivative, and so the loss is its own gradient
-            rate = hyper.temperature_learning_rate
-            log_temperature, _ = stepped(log_temperature, temperature_loss, rate, jnp.float32(math.inf))
-        return (
-            actor,
-            log_temperature,
-            jnp.stack([loss, temperature_loss, jnp.mean(entropy), norm]),
-        )
+        if self.config.learn_temperature:
+            rate, unclipped = hyper.temperature_learning_rate, jnp.float32(math.inf)
+            slope = temperature_loss  # α = exp(log α) is its own derivative by log α
+            log_temperature, _ = stepped(log_temperature, slope, rate, unclipped)
+        parts = (loss, temperature_loss, jnp.mean(entropy), norm)
+        return actor, log_temperature, jnp.stack(parts)
+
+    def _actor_loss(
+        self, actor: Actor, critics: Critics, alpha: Array, batch: Sample, noise: Array
+    ) -> tuple[Array, Array]:
+        """Minus the mean soft value of the batch's observations; also the entropy at each."""
+        value = self.actions.value(actor, critics, batch.obs, noise)
+        return -jnp.mean(value.q + alpha * value.entropy), value.entropy
+
+    def _target_entropy(self, hyper: Hyper, batch: Sample) -> Array:
+        """H̄ at each observation: a number, or a share of what the valid choices allow."""
+        largest = jnp.broadcast_to(self.actions.log_choices(batch.obs), batch.reward.shape)
+        return hyper.target_entropy + hyper.target_entropy_ratio * largest
 
 
 def stepped(

@@ -1,4 +1,4 @@
-"""PPOTrainer, DDPGTrainer, SACTrainer and SPOTrainer: the same experiment as an object, for notebooks and scripts."""
+"""PPOTrainer, DDPGTrainer and their like: the same experiment as an object, for notebooks and scripts."""
 
 import dataclasses
 import difflib
