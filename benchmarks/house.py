@@ -19,7 +19,7 @@ DOMAINS = {
     "trading": {"trading"},
     "language": {"language"},
 }
-ALGORITHMS = ("ppo", "ddpg", "spo")
+ALGORITHMS = ("ppo", "ddpg", "sac", "spo")
 # What there should be one of, by the files that are or were one.
 ROLES = {
     "loops": ("train/loop.py", "train/stages.py"),

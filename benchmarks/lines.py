@@ -98,6 +98,22 @@ LINES = {
         1.5,
         "ours_ddpg.py",
     ),
+    "sac_sb3": Line(
+        "SAC on Pendulum, 256-256, batch 256, an update per step",
+        ("--updates", "1000"),
+        "sb3",
+        ("sb3_sac.py", "--updates", "300"),
+        3.0,
+        "ours_sac.py",
+    ),
+    "sac_sbx": Line(
+        "SAC on Pendulum, 256-256, batch 256, an update per step",
+        ("--updates", "1000"),
+        "sbx",
+        ("sbx_sac.py", "--updates", "500"),
+        1.5,
+        "ours_sac.py",
+    ),
     "packing": Line(
         "PPO on BinPack-v2, 10 items and 20 spaces, 128 envs × 16; the rival over Jumanji's autoreset",
         ("--envs=128", "--steps=16", "--updates=10"),

@@ -90,7 +90,16 @@ WORDS = (
         "os:system",
         "os.path:join",
     ),
-    *("python:x-1a2b3c4d", "sqlite:///", "http://", "http://u:p@h:99999999/", "ppo", "ddpg", "spo"),
+    *(
+        "python:x-1a2b3c4d",
+        "sqlite:///",
+        "http://",
+        "http://u:p@h:99999999/",
+        "ppo",
+        "ddpg",
+        "sac",
+        "spo",
+    ),
     *("gymnax", "gymnasium", "jumanji", "trading", "language", "best", "all", "tanh", "none"),
 )
 TEXTS = (

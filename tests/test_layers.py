@@ -136,6 +136,7 @@ TABLES = {"build", "__init__", "run/trainer"}  # the two tables, and the public 
 # Words that are only spelt like one, or that name another on purpose.
 EXPLAINED = {
     ("algorithms/ddpg", "ppo"): "the remedy in errors about spaces that DDPG cannot have",
+    ("algorithms/sac", "ppo"): "the remedy in errors about spaces that SAC cannot have",
     ("algorithms/spo", "ppo"): "the remedy where there is nothing to copy for a search",
     ("domains/language/gguf", "control"): "GGUF's name for tokens such as end of text",
 }

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # a list of commands should not wait for JAX
 ALGORITHMS = {
     "ppo": "proxima.algorithms.ppo:ALGORITHM",
     "ddpg": "proxima.algorithms.ddpg:ALGORITHM",
+    "sac": "proxima.algorithms.sac:ALGORITHM",
     "spo": "proxima.algorithms.spo:ALGORITHM",
     "dqn": "proxima.algorithms.dqn:ALGORITHM",
     "pqn": "proxima.algorithms.pqn:ALGORITHM",

@@ -8,7 +8,7 @@ import pytest
 from probes import BOTH, continuous
 from problems import problem_of
 
-from proxima.algorithms import ddpg, ppo, spo
+from proxima.algorithms import ddpg, ppo, sac, spo
 from proxima.core.seeds import first_keys
 from proxima.core.types import TrainState
 from proxima.train.compiled.collect import Collector
@@ -18,6 +18,7 @@ ENVS = 4
 SETTINGS = {
     "ppo": (ppo.ALGORITHM, ppo.PPOConfig(batch_size=64, minibatch_size=32), 16),
     "ddpg": (ddpg.ALGORITHM, ddpg.DDPGConfig(name="ddpg", batch_size=8, steps_per_update=3), 3),
+    "sac": (sac.ALGORITHM, sac.SACConfig(name="sac", batch_size=8, steps_per_update=3), 3),
     "spo": (spo.ALGORITHM, spo.SPOConfig(name="spo", sequence_length=5, batch_size=4), 5),
 }
 every_algorithm = pytest.mark.parametrize("name", SETTINGS)
@@ -47,10 +48,10 @@ def test_the_panels_are_metrics_of_an_update(name):
 
 def test_what_the_devices_share_and_when_learning_begins():
     shared = {name: each.shared_samples(config) for name, (each, config, _) in SETTINGS.items()}
-    assert shared == {"ppo": 32, "ddpg": 1, "spo": 1}
+    assert shared == {"ppo": 32, "ddpg": 1, "sac": 1, "spo": 1}
     begins = {name: each.learning_begins(config) for name, (each, config, _) in SETTINGS.items()}
-    assert begins == {"ppo": 0, "ddpg": 1_008, "spo": 0}
-    assert [each.acting for each, _, _ in SETTINGS.values()] == ["act", "act", "search"]
+    assert begins == {"ppo": 0, "ddpg": 1_008, "sac": 1_008, "spo": 0}
+    assert [each.acting for each, _, _ in SETTINGS.values()] == ["act", "act", "act", "search"]
 
 
 @every_algorithm

@@ -9,25 +9,16 @@ import numpy as np
 import optax
 import pytest
 from probes import ACTION, BOTH, CONSTANT, DELAYED, FROM_OBS, TRUNCATED, continuous
-from problems import problem_of, spec
+from problems import problem_of
 
-from proxima.algorithms.ddpg import (
-    DDPGConfig,
-    Sample,
-    check_actions,
-    check_network,
-    ddpg,
-    samples_of,
-    soft_update,
-)
+from proxima.algorithms.ddpg import DDPGConfig, check_actions, ddpg
 from proxima.core.errors import ProximaError
-from proxima.core.network import NetworkSpec
+from proxima.core.off_policy import Sample, samples_of, soft_update
 from proxima.core.seeds import first_keys, split_streams
 from proxima.core.spaces import Discrete, box
 from proxima.core.trees import pack_rows
 from proxima.core.types import TrainState, View
 from proxima.nets.actor_critic import MLPConfig
-from proxima.nets.network import CustomConfig, network_of
 from proxima.train import checkpoint
 from proxima.train.compiled.collect import Collector
 from proxima.train.compiled.program import run_updates
@@ -641,14 +632,3 @@ def test_actions_that_ddpg_cannot_choose_are_refused_in_words():
         check_actions(Discrete(2), "CartPole-v1")
     with pytest.raises(ProximaError, match=r"algorithm\.name: ddpg needs bounded .*Free.*ppo"):
         check_actions(box(-np.inf, 1.0, (1,)), "Free-v0")
-
-
-def test_nets_that_ddpg_cannot_use_are_refused_in_words():
-    assert check_network(spec(NETWORK)) is NETWORK
-    with pytest.raises(ProximaError, match=r"network\.shared_trunk: .*set it to false"):
-        check_network(spec(replace(NETWORK, shared_trunk=True)))
-    with pytest.raises(ProximaError, match=r"network\.distribution: .*leave it at auto"):
-        check_network(spec(replace(NETWORK, distribution="tanh_normal")))
-    other = NetworkSpec(network_of(lambda key, *spaces: None), CustomConfig(kind="mine:net"))
-    with pytest.raises(ProximaError, match=r"network\.kind: .*not mine:net nets; set it to mlp"):
-        check_network(other)

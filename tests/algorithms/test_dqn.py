@@ -90,7 +90,7 @@ def q_at(agent, learner, obs):
 
 
 def action_at(agent, learner, *obs):
-    return np.asarray(agent.exploit(learner, View(jnp.asarray(obs)[:, None])))
+    return np.asarray(agent.exploit(learner, View(jnp.asarray(obs)[:, None])).action)
 
 
 def same(one, other):
@@ -151,7 +151,7 @@ def test_masked_actions_are_never_taken():
     }
     # an invalid action would cost 10, and was never tried: the net knows nothing about it
     assert np.take_along_axis(
-        np.asarray(masks), np.asarray(agent.exploit(state.learner, View(view)))[:, None], -1
+        np.asarray(masks), np.asarray(agent.exploit(state.learner, View(view)).action)[:, None], -1
     ).all()
 
 
@@ -406,7 +406,8 @@ def test_the_policy_acts_as_the_learner_does():
     view = View(jnp.linspace(-1.0, 1.0, 8)[:, None])
     policy = agent.policy(state.learner)
     assert same(agent.policy(policy), policy)
-    np.testing.assert_array_equal(agent.exploit(policy, view), agent.exploit(state.learner, view))
+    greedy = agent.exploit(policy, view).action
+    np.testing.assert_array_equal(greedy, agent.exploit(state.learner, view).action)
     noise = agent.noise(None, jax.random.key(0), (8,))
     np.testing.assert_array_equal(
         agent.explore(policy, view, noise)[0], agent.explore(state.learner, view, noise)[0]

@@ -83,7 +83,7 @@ def test_action_choice():
 
 def test_action_by_observation():
     agent, state, sums = learn(BOTH, replace(CONFIG, normalize_observations=True))
-    found = agent.exploit(state.learner, View(jnp.asarray([[1.0], [-1.0]])))
+    found = agent.exploit(state.learner, View(jnp.asarray([[1.0], [-1.0]]))).action
     np.testing.assert_array_equal(found, [1, 0])
     assert all(np.isfinite(value) for value in sums.values())
 
@@ -119,7 +119,7 @@ def test_actions_are_valid(masked):
 
 
 def test_targets_are_those_of_a_slow_loop_with_masks_and_both_endings(masked):
-    agent, learner, rollout = masked
+    _, learner, rollout = masked
     hyper = learner.hyper._replace(reward_scale=jnp.float32(2.0))
     found = np.asarray(make_batch(learner._replace(hyper=hyper), rollout).target)
     values = np.asarray(learner.net(rollout.next_obs), np.float64)

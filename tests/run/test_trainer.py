@@ -208,6 +208,8 @@ def test_other_trainers_take_the_same():
         **small,
     )
     build(ddpg.scenario).program.close()
+    sac = proxima.SACTrainer("CartPole-v1", batch_size=16, buffer_size=300, **small)
+    assert sac.scenario.algorithm.name == "sac"
     spo = proxima.SPOTrainer(
         own_compiled.Corridor(),
         num_envs=4,

@@ -159,6 +159,11 @@ KINDS = {
         *("pendulum_td3", 1600, (20,), *PENDULUM, SELDOM, "env.backend=gymnasium"),
         **(HOST | {"saves_every": 7 * 16}),
     ),
+    "sac, gymnasium": kind(
+        *("pendulum_sac", 1600, (20,), *SMALL, *SIZES["sac"], SELDOM, "env.backend=gymnasium"),
+        *("env.max_steps_per_episode=21", "algorithm.noise_correlation=0.5"),
+        **(HOST | {"saves_every": 7 * 16}),
+    ),
     "spo": kind(
         *("cartpole_spo", 1600, (25,), *SMALL, *SIZES["spo"], OFTEN),
         "algorithm.normalize_observations=true",

@@ -47,6 +47,13 @@ SIZES = {
         "algorithm.steps_per_update=4",
         "algorithm.gradient_steps=2",
     ),
+    "sac": (
+        "algorithm.batch_size=16",
+        "algorithm.buffer_size=300",
+        "algorithm.warmup_steps=64",
+        "algorithm.steps_per_update=4",
+        "algorithm.gradient_steps=2",
+    ),
     "spo": (
         "algorithm.particles=4",
         "algorithm.depth=2",

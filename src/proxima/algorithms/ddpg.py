@@ -15,9 +15,8 @@ explains every detail. Numbers are leaves of the learner: changing one compiles 
 
 import functools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -30,15 +29,23 @@ from proxima.core.adam import adam_step
 from proxima.core.algorithm import Algorithm, Panel, Problem
 from proxima.core.branch import steps_when, when
 from proxima.core.errors import ProximaError
-from proxima.core.faults import Fault
 from proxima.core.hyper import make_hyper, without_numbers
-from proxima.core.losses import absolute_error, smooth_error, value_error
-from proxima.core.network import NetworkSpec
 from proxima.core.normalize import Moments, add_samples, first_moments, normalize
+from proxima.core.off_policy import (
+    CRITIC_LOSSES,
+    Sample,
+    buffer_faults,
+    example_sample,
+    in_warmup,
+    ou_path,
+    samples_of,
+    scaled,
+    soft_update,
+)
 from proxima.core.replay import Replay, add, empty, pack_samples, sample
 from proxima.core.returns import td_target
 from proxima.core.spaces import Box, Space, flat_size, zeros
-from proxima.core.trees import merge_leading, select
+from proxima.core.trees import select
 from proxima.core.types import Acted, PerEnv, PyTree, Transition, View
 from proxima.nets.actor_critic import MLPConfig
 from proxima.nets.deterministic import (
@@ -49,7 +56,8 @@ from proxima.nets.deterministic import (
     q_ensemble,
     to_units,
 )
-from proxima.nets.encoder import check_normalized, check_torso
+from proxima.nets.encoder import check_normalized
+from proxima.nets.perceptrons import perceptron_settings
 
 # The metrics of a gradient step, in the order in which `_gradient_step` stacks them.
 METRICS = (
@@ -61,7 +69,6 @@ METRICS = (
     "buffer/reward_mean",  # of what was drawn
 )
 ADAM = optax.scale_by_adam(eps=1e-8)  # what both papers' authors and torch use
-LOSSES = {"l2": value_error, "l1": absolute_error, "smooth_l1": smooth_error}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,16 +178,6 @@ class Noise(NamedTuple):
     warmup: Array  # (...)
 
 
-class Sample(NamedTuple):
-    """What the buffer keeps of a step."""
-
-    obs: PyTree
-    action: Array
-    reward: Array
-    next_obs: PyTree
-    terminated: Array
-
-
 class DDPG(eqx.Module):
     """The agent: static sizes and switches, and the numbers a fresh learner starts with."""
 
@@ -207,18 +204,12 @@ class DDPG(eqx.Module):
         critic = q_ensemble(critic_key, self.network, *spaces, self.config.critics)
         return Learner(
             nets=Nets(_untrained(actor), _untrained(critic), gradient_steps=zero),
-            replay=empty(self.config.buffer_size, self._example()),
+            replay=empty(self.config.buffer_size, example_sample(*spaces)),
             steps=zero,
             hyper=self.hyper,
             obs_moments=first_moments(obs) if self.config.normalize_observations else None,
             ou_path=path if self.config.exploration == "ou" else None,
         )
-
-    def _example(self) -> Sample:
-        """One sample of zeros, which shapes the buffer's rows."""
-        obs = jax.tree.map(jnp.asarray, zeros(self.problem.observation_space, (1,)))
-        action = jnp.asarray(zeros(self.action_space, (1,)))
-        return Sample(obs, action, jnp.zeros(1), obs, jnp.zeros(1, bool))
 
     def noise(self, learner: Learner | None, key: Array, shape: tuple[int, ...]) -> Noise:
         """The randomness of a rollout, `shape` being (T, B); without a learner, of single actions."""
@@ -228,9 +219,7 @@ class DDPG(eqx.Module):
         amount = normal
         if learner.ou_path is not None:
             amount = ou_path(learner.ou_path.value, normal, learner.hyper.ou_theta)
-        steps, envs = shape
-        before = learner.steps + envs * jnp.arange(steps)  # each time step
-        warmup = jnp.broadcast_to((before < learner.hyper.warmup_steps)[:, None], shape)
+        warmup = in_warmup(learner.steps, learner.hyper.warmup_steps, shape)
         uniform = jax.lax.erf(normal / 2**0.5)  # a normal number's share of the bell, from -1 to 1
         return Noise(select(warmup, uniform, amount), warmup)
 
@@ -271,7 +260,8 @@ class DDPG(eqx.Module):
 
         def step(nets: Nets, key: Array, inputs: PyTree) -> tuple[Nets, Array]:
             replay, hyper, moments = inputs
-            batch = scaled(unpack(sample(replay, key[0], config.batch_size)), hyper, moments)
+            drawn = unpack(sample(replay, key[0], config.batch_size))
+            batch = scaled(drawn, hyper.reward_scale, moments)
             return self._gradient_step(nets, hyper, batch, key[1])
 
         keys = jax.random.split(key, (self.gradient_steps, 2))  # to draw with, and for the target
@@ -319,7 +309,7 @@ class DDPG(eqx.Module):
     ) -> tuple[Array, tuple[Array, Array]]:
         """The sum of the critics' mean losses; also Q of the first critic and its mean absolute error."""
         values = critic(batch.obs, to_units(self.action_space, batch.action))
-        errors = [LOSSES[self.config.critic_loss](value, target) for value in values]
+        errors = [CRITIC_LOSSES[self.config.critic_loss](value, target) for value in values]
         td_error = jnp.mean(jnp.abs(values[0] - target))
         return jnp.mean(sum(errors[1:], errors[0])), (values[0], td_error)
 
@@ -344,15 +334,14 @@ class DDPG(eqx.Module):
 
 def ddpg(config: DDPGConfig, problem: Problem) -> DDPG:
     """The agent for the settings, or an error in words where actions or nets are not for it."""
-    network, observed = check_network(problem.network), problem.observation_space
-    check_torso(network.torso, observed, problem.env_name)
-    check_normalized(observed, problem.env_name, config.normalize_observations)
+    observed, normalized = problem.observation_space, config.normalize_observations
+    check_normalized(observed, problem.env_name, normalized)
     return DDPG(
         hyper=make_hyper(Hyper, config),
         config=without_numbers(config, Hyper, "max_grad_norm"),
         problem=problem.without_env(),
         action_space=check_actions(problem.action_space, problem.env_name),
-        network=network,
+        network=perceptron_settings(problem, "ddpg"),
         smooth_target=config.target_noise > 0,
     )
 
@@ -372,41 +361,6 @@ def check_actions(space: Space, env_name: str) -> Box:
     return space
 
 
-def check_network(network: NetworkSpec) -> MLPConfig:
-    """The settings of the nets, or an error in words where DDPG's cannot be like that."""
-    config = network.config
-    if not isinstance(config, MLPConfig):
-        raise ProximaError(
-            f"network.kind: ddpg's actor and critics are perceptrons, not {network.name} nets; "
-            "set it to mlp, or use ppo"
-        )
-    if config.shared_trunk:
-        raise ProximaError(
-            "network.shared_trunk: ddpg's actor and critics share nothing; set it to false"
-        )
-    if config.distribution != "auto":
-        raise ProximaError(
-            f"network.distribution: {config.distribution} is no use to ddpg, whose actor is "
-            "deterministic; leave it at auto"
-        )
-    return config
-
-
-def samples_of(rollout: Transition) -> Sample:
-    """The rollout (T, B, ...) as T·B samples."""
-    fields = (rollout.obs, rollout.action, rollout.reward, rollout.next_obs, rollout.terminated)
-    return merge_leading(Sample(*fields))
-
-
-def scaled(batch: Sample, hyper: Hyper, moments: Moments | None) -> Sample:
-    """Samples with normalised observations and scaled rewards; the buffer holds raw ones."""
-    return batch._replace(
-        obs=normalize(moments, batch.obs),
-        next_obs=normalize(moments, batch.next_obs),
-        reward=hyper.reward_scale * batch.reward,
-    )
-
-
 def stepped(trained: Trained, gradient: PyTree, rate: Array, hyper: Hyper) -> tuple[Trained, Array]:
     """The net after one Adam step, and the norm of its gradient before clipping."""
     before = trained.net, trained.optimizer
@@ -414,41 +368,15 @@ def stepped(trained: Trained, gradient: PyTree, rate: Array, hyper: Hyper) -> tu
     return trained._replace(net=net, optimizer=optimizer), norm
 
 
-def soft_update(target: PyTree, net: PyTree, tau: Array) -> PyTree:
-    """The target moved towards the net: τθ + (1 − τ)θ̄."""
-    return jax.tree.map(lambda old, new: old + tau * (new - old), target, net)
-
-
-def ou_path(start: Array, normal: Array, theta: Array) -> Array:
-    """An Ornstein-Uhlenbeck path (T, ...) that continues from `start`: x ← (1 − θ) x + ε."""
-
-    def step(x: Array, noise: Array) -> tuple[Array, Array]:
-        x = (1.0 - theta) * x + noise
-        return x, x
-
-    return jax.lax.scan(step, start, normal)[1]
-
-
 def _untrained(net: PyTree) -> Trained:
     return Trained(net, jax.tree.map(jnp.copy, net), ADAM.init(net))
-
-
-def checks(scenario: Any) -> Iterator[Fault]:
-    """A buffer too small for a batch."""
-    config: DDPGConfig = scenario.algorithm
-    if config.buffer_size < config.batch_size:
-        yield Fault(
-            (("algorithm", "buffer_size"), ("algorithm", "batch_size")),
-            f"{config.buffer_size} cannot fill a batch of algorithm.batch_size "
-            f"({config.batch_size}); take at least as many",
-        )
 
 
 ALGORITHM = Algorithm(
     config=DDPGConfig,
     make=ddpg,
     rollout_steps=lambda config, num_envs: config.steps_per_update,
-    checks=checks,
+    checks=buffer_faults,
     panels=(
         Panel("loss/actor", "actor loss (−Q)"),
         Panel("loss/critic", "critic loss"),

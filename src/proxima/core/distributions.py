@@ -112,6 +112,15 @@ class TanhNormal(NamedTuple):
     def sample(self, normal: Array) -> Array:
         return Normal(self.mean, self.log_std).sample(normal)
 
+    def sample_and_log_prob(self, normal: Array) -> tuple[Array, Array]:
+        """Both at once, exact however small the deviation: `log_prob` divides a rounded difference by it.
+
+        So does its gradient, whose two large parts should cancel; here neither arises.
+        """
+        raw = self.sample(normal)
+        base = jnp.sum(-0.5 * normal * normal - self.log_std - HALF_LOG_TWO_PI, axis=-1)
+        return raw, base - jnp.sum(self._log_stretch() - 2.0 * log_cosh(raw), axis=-1)
+
     def mode(self) -> Array:
         return self.mean
 

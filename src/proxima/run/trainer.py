@@ -1,4 +1,4 @@
-"""PPOTrainer, DDPGTrainer and SPOTrainer: the same experiment as an object, for notebooks and scripts."""
+"""PPOTrainer, DDPGTrainer and their like: the same experiment as an object, for notebooks and scripts."""
 
 import dataclasses
 import difflib
@@ -36,7 +36,7 @@ SECTIONS = (
 
 @final
 class Trainer:
-    """One agent to be trained; made by `PPOTrainer`, `DDPGTrainer` or `SPOTrainer`, or of a Scenario."""
+    """One agent to be trained; made by `PPOTrainer` or its like, or of a Scenario."""
 
     def __init__(self, scenario: Scenario, progress: bool = True) -> None:
         self.scenario = scenario
@@ -114,6 +114,18 @@ def DDPGTrainer(
 ) -> Trainer:
     """A trainer of one DDPG agent, or TD3 by its settings; used as `PPOTrainer` is."""
     return _trainer("ddpg", env, network, enable_mlflow, progress, settings)
+
+
+def SACTrainer(
+    env: Any = "Pendulum-v1",
+    *,
+    network: Any = None,
+    enable_mlflow: bool = False,
+    progress: bool = True,
+    **settings: Any,
+) -> Trainer:
+    """A trainer of one SAC agent, of continuous or of discrete actions; used as `PPOTrainer` is."""
+    return _trainer("sac", env, network, enable_mlflow, progress, settings)
 
 
 def SPOTrainer(
