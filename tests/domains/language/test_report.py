@@ -162,7 +162,11 @@ def test_alarms_are_marked_in_the_panels_they_are_about():
 def test_only_what_was_recorded_has_a_panel():
     titles = {panel.title for panel in PERFORMANCE}
     shown = titles & set(words_of(performance_figure(metrics(), {}, None)))
-    assert shown == titles - {"tokens per completion"}
+    pairs = {"pairs told apart", "margin of pairs"}  # of DPO
+    assert shown == titles - {"tokens per completion", *pairs}
+    rows = [{"step": 1, "train/accuracy": 0.5, "train/reward_margin": 0.0, "eval/judge": 0.1}]
+    shown = titles & set(words_of(performance_figure(rows, {}, None)))
+    assert shown == {"judge's opinion", *pairs}
 
 
 @pytest.mark.parametrize(
@@ -279,7 +283,7 @@ def test_report_of_a_run_without_ppo(tmp_path):
     )
     run = run._replace(summary=summary, scenario=run.scenario | {"ppo": None})
     words = read(report(run, page(run))).words
-    assert "no PPO" in words and "Supervised fine-tuning: loss" in words
+    assert "trains no policy" in words and "Supervised fine-tuning: loss" in words
     assert "Performance" not in words and "Samples" not in words
 
 
