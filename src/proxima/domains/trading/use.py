@@ -103,8 +103,8 @@ def answers(usable: Usable, trader: Trader, bars: Bars) -> Iterator[tuple[Trader
         if bad is not None and index >= bad[0]:
             where = f"{bars.source}: row {bars.rows_before + row - first + 1:,}"
             raise ProximaError(
-                f"{where}: the feature {bad[1]} is no finite number there, so the policy cannot see; a volume "
-                "or price that does not change within its window does this"
+                f"{where}: the feature {bad[1]} is no finite number there, so the policy cannot see; a "
+                "volume or price that does not change within its window does this"
             )
         is_seen = index >= usable_from and row >= begin
         seen = features[index - window + 1 : index + 1] if is_seen else None
