@@ -225,6 +225,20 @@ def test_a_gap_is_gone_over_when_asked_to(trade):
     assert trade("discrete", lines=f"{line('2001-04-06')}\n")[1].code == 1, "once is not always"
 
 
+def test_bars_before_the_start_are_only_looked_at(trade):
+    """Weeks may lie between a run's data and today."""
+    answers, _ = trade("discrete", "--from", "2001-02-20")
+    watched, traded = answers[:16], answers[16:]
+    assert traded[0]["time"] == "2001-02-20T00:00:00Z"
+    assert {answer["target"] for answer in watched} == {None}
+    assert {answer["account"]["equity"] for answer in [*watched, traded[0]]} == {10_000.0}
+    assert None not in {answer["target"] for answer in traded}
+    lines = Path("new.csv").read_text().splitlines(keepends=True)
+    for some in (lines[:10], lines[10:]):
+        again, _ = trade("discrete", "--from", "2001-02-20", state="b", lines="".join(some))
+    assert again == answers[9:]
+
+
 def test_bars_that_are_known_are_left_out_and_the_last_answer_told_again(trade):
     first, _ = trade("discrete", lines=f"{line()}\n{line('2001-02-05')}\n")
     again, said = trade("discrete", lines=f"{line('2001-02-05')}\n")

@@ -31,6 +31,7 @@ from proxima.domains.trading.ohlcv import (
     value_words,
 )
 from proxima.domains.trading.recipe import RunData
+from proxima.domains.trading.splits import day_of
 
 INPUT = "standard input"
 UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
@@ -184,7 +185,7 @@ def _refuse_unknown(past: pl.DataFrame, batch: Batch, known: int, with_volume: b
             batch,
             row,
             "time",
-            f"is not after the last bar ({_day(before[-1])}), and no bar of this time is known; bars come "
+            f"is not after the last bar ({day_of(before[-1])}), and no bar of this time is known; bars come "
             "in their order, each once",
         )
     columns = (*PRICES, "volume") if with_volume else PRICES
@@ -197,7 +198,7 @@ def _refuse_unknown(past: pl.DataFrame, batch: Batch, known: int, with_volume: b
                 batch,
                 row,
                 column,
-                f"was {theirs[row]:g} when the bar of {_day(now[row])} was taken; a bar does not change "
+                f"was {theirs[row]:g} when the bar of {day_of(now[row])} was taken; a bar does not change "
                 "once it has closed",
             )
 
@@ -229,7 +230,7 @@ def _refuse_spacing(last: np.datetime64, batch: Batch, known: int, spacing: Spac
                 batch,
                 known + row,
                 "time",
-                f"is {duration(steps[row])} after the bar before ({_day(before)}), which is {words}; in "
+                f"is {duration(steps[row])} after the bar before ({day_of(before)}), which is {words}; in "
                 f"the run's data it is {duration(bound)} at {limit}; --any-gap goes on all the same",
             )
 
@@ -245,9 +246,3 @@ def duration(microseconds: float) -> str:
     seconds = float(microseconds) / 1e6
     name, size = next((unit for unit in UNITS if seconds >= unit[1]), UNITS[-1])
     return f"{seconds / size:g} {name}{'' if seconds == size else 's'}"
-
-
-def _day(stamp: np.datetime64) -> str:
-    """A time without what is zero."""
-    text = str(stamp.astype("datetime64[us]"))
-    return text.removesuffix(".000000").removesuffix(":00").removesuffix("T00:00")

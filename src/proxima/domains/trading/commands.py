@@ -93,6 +93,8 @@ def _say_at_once(text: str) -> None:
 
 
 def _overview(summary: dict[str, Any]) -> list[str]:
+    from proxima.domains.trading.arriving import duration
+
     made, spacing, close = summary["made"], summary["spacing"], summary["close"]
     lines = [str(summary["source"])]
     if made is not None:
@@ -104,10 +106,10 @@ def _overview(summary: dict[str, Any]) -> list[str]:
         gaps = "no gaps"
         if spacing["gaps"]:
             gaps = (
-                f"{spacing['gaps']:,} gaps, the longest {_duration(spacing['longest_seconds'])} after "
+                f"{spacing['gaps']:,} gaps, the longest {duration(1e6 * spacing['longest_seconds'])} after "
                 f"{_day(spacing['longest_after'])}"
             )
-        lines.append(f"bars        every {_duration(spacing['usual_seconds'])}, {gaps}")
+        lines.append(f"bars        every {duration(1e6 * spacing['usual_seconds'])}, {gaps}")
     span = f"{_price(close['min'])} … {_price(close['max'])}"
     lines.append(f"close       {span}, mean {_price(close['mean'])}")
     moved = summary["log_return"]
@@ -158,9 +160,3 @@ def _price(value: float) -> str:
 def _day(stamp: str) -> str:
     """A time without what is zero."""
     return re.sub(r"(T00:00)?(:00)?(\.0+)?$", "", stamp).replace("T", " ")
-
-
-def _duration(seconds: float) -> str:
-    units = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
-    name, size = next((unit for unit in units if seconds >= unit[1]), units[-1])
-    return f"{seconds / size:g} {name}{'' if seconds == size else 's'}"

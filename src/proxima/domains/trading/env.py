@@ -11,7 +11,7 @@ and every growth factor is kept as its distance from 1.
 """
 
 import dataclasses
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -207,19 +207,37 @@ def one_bar_env(
     The step is rewarded for the market's return and observes the weight at the mark; whoever asks for one
     of the two may leave the other 0.
     """
-    before = np.zeros_like(features[:1])  # the first bar of the window that nobody asks for again
-    returns, marks = np.zeros(config.window), np.zeros(config.window + 1)
+    # The first bar of the window nobody asks for again; NumPy, because JAX takes its time to take arrays.
+    before = np.zeros_like(features[:1])
+    returns, marks = np.zeros(config.window, np.float32), np.zeros(config.window + 1, np.float32)
     returns[-1], marks[-1] = market_return, mark
-    return _env(np.concatenate([before, features]), returns, marks, config)
+    leaves, structure = _one_bar_leaves(config, features.shape[1])
+    arrays = np.concatenate([before, features]), returns, marks
+    env: TradingEnv = jax.tree.unflatten(structure, [*arrays, *leaves[len(arrays) :]])
+    return env
 
 
-def one_bar_state(weight: np.float32, target: np.float32, config: TradingEnvConfig) -> TradingState:
+@cache
+def _one_bar_leaves(config: TradingEnvConfig, features: int) -> tuple[list[Any], Any]:
+    """What all such environments share; the first leaves are features, returns and marks."""
+    bars = np.zeros((config.window + 1, features), np.float32)
+    return jax.tree.flatten(
+        _env(bars, np.zeros(config.window), np.zeros(config.window + 1), config)
+    )
+
+
+def one_bar_state(weight: float, target: float, config: TradingEnvConfig) -> TradingState:
     """An open episode in which that step is next: what is held, and what was asked for last."""
-    zero = jnp.zeros(())
-    moments = Moments(zero, zero, zero) if config.reward == "differential_sharpe" else None
-    time = jnp.asarray(config.window - 1, jnp.int32)
+    single: Any = np.float32
+    whole: Any = np.int32
+    zero = single(0)
     return TradingState(
-        time, time + 2, jnp.asarray(weight), jnp.asarray(target), jnp.ones(()), moments
+        time=whole(config.window - 1),
+        end=whole(config.window + 1),
+        weight=single(weight),
+        target=single(target),
+        height=single(1),
+        moments=Moments(zero, zero, zero) if config.reward == "differential_sharpe" else None,
     )
 
 

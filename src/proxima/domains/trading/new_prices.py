@@ -34,9 +34,10 @@ from proxima.domains.trading.ohlcv import read_bars
 from proxima.domains.trading.recipe import first_usable, scaled_features
 from proxima.domains.trading.results import SplitReferences, SplitResult
 from proxima.domains.trading.rollouts import REFERENCES
+from proxima.domains.trading.splits import day_of
 from proxima.domains.trading.trade_state import NO_BARS
 from proxima.domains.trading.trader import Trader
-from proxima.domains.trading.use import Usable, answers, load_usable, past_of
+from proxima.domains.trading.use import Bars, Usable, answers, load_usable, past_of
 from proxima.report.numbers import brief
 from proxima.run.results import to_json
 
@@ -80,7 +81,7 @@ def evaluate_prices(trial: Path, path: Path) -> DataFigures:
             f"a decision that is filled ({env.fill}) and held needs three; take more bars"
         )
     before = 0 if stretch.past == "none" else stretch.first
-    followed = answers(usable, Trader(1.0), stretch.bars, before, str(path), 0)
+    followed = answers(usable, Trader(1.0), Bars(stretch.bars, before, str(path), 0))
     targets = [answer.target for _, answer in followed if answer.target is not None]
     done = account_of(market, env, np.array(targets[:steps]))
     compared = stretch_references(market, env, year)
@@ -116,7 +117,7 @@ def _stretch(usable: Usable, path: Path) -> Stretch:
         if new.is_empty():
             raise ProximaError(f"{path}: has no bar that the run has not seen")
         notes = (f"left out: {known:,} bars of the run's own data",) if known else ()
-        note = f"features know the run's past: the bars follow {_day(times(past)[-1])}"
+        note = f"features know the run's past: the bars follow {day_of(times(past)[-1])}"
         return Stretch(pl.concat([past, new]).rechunk(), past.height, "run", (note, *notes))
     new = new_bars(None, batch, None, usable.reader.needs_volume)
     first = first_usable(usable.reader, scaled_features(usable.reader, new))
@@ -219,9 +220,4 @@ def _cells(sheet: Any) -> list[str]:
 
 
 def _span(content: dict[str, Any]) -> str:
-    return f"{_day(np.datetime64(content['first']))} … {_day(np.datetime64(content['last']))}"
-
-
-def _day(stamp: np.datetime64) -> str:
-    text = str(stamp.astype("datetime64[us]"))
-    return text.removesuffix(".000000").removesuffix(":00").removesuffix("T00:00")
+    return f"{day_of(np.datetime64(content['first']))} … {day_of(np.datetime64(content['last']))}"

@@ -146,13 +146,13 @@ def _by_date(time: NDArray[np.datetime64], split: SplitConfig, purge: int) -> St
             gap = "" if part == "train" else f" after the {purge:,} that are left out"
             raise ProximaError(
                 f"data.split.{key}: {_dates(split)[key]} leaves {max(rows, 0):,} bars for {part}{gap}, "
-                f"which needs {least:,}; the bars that can be used are from {_day(time[0])} to "
-                f"{_day(time[-1])}"
+                f"which needs {least:,}; the bars that can be used are from {day_of(time[0])} to "
+                f"{day_of(time[-1])}"
             )
     return Stretch(trained, validated, first, end)
 
 
-def _day(stamp: np.datetime64) -> str:
+def day_of(stamp: np.datetime64) -> str:
     """A time without what is zero."""
     return str(stamp).removesuffix(".000000").removesuffix("T00:00:00")
 

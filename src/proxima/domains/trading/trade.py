@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from proxima.core.errors import ProximaError
 from proxima.core.paths import usable_path
 from proxima.domains.trading import trade_state
@@ -14,6 +16,7 @@ from proxima.domains.trading.config import TradingEnvConfig
 from proxima.domains.trading.splits import moment_of
 from proxima.domains.trading.trade_state import Opened, is_state
 from proxima.domains.trading.use import (
+    Bars,
     Settings,
     Taken,
     Usable,
@@ -106,14 +109,20 @@ def _follow(
     def save() -> None:
         nonlocal opened, saved
         if answer is not None and saved < first:
-            bars = taken.bars.slice(saved, first - saved)
-            opened = trade_state.save(directory, opened, bars, trader, answer)
+            told = taken.bars.slice(saved, first - saved)
+            opened = trade_state.save(directory, opened, told, trader, answer)
             saved = first
 
-    before = batch.rows_before + taken.known
-    followed = answers(usable, trader, taken.bars, first, batch.source, before)
+    begin = opened.saved.begin
+    bars = Bars(
+        taken.bars,
+        first,
+        batch.source,
+        batch.rows_before + taken.known,
+        None if begin is None else np.datetime64(begin),
+    )
     try:
-        for after, said in followed:
+        for after, said in answers(usable, trader, bars):
             content = as_json(said, after.capital)
             tell(content)
             trader, answer, first = after, content, first + 1

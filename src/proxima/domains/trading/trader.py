@@ -148,7 +148,7 @@ def _step(
     mark: float,
 ) -> tuple[Any, Any]:
     """The environment's own step with a decision that was filled."""
-    state = one_bar_state(np.float32(trader.weight), np.float32(trader.target), env)
+    state = one_bar_state(trader.weight, trader.target, env)
     discrete = env.actions == "discrete"
     action = np.int32(decision.action) if discrete else np.array([decision.action], np.float32)
     return step_once(one_bar_env(features, market_return, mark, env), state, action)

@@ -78,28 +78,36 @@ def past_of(
     return kept
 
 
-def answers(
-    usable: Usable, trader: Trader, bars: pl.DataFrame, first: int, source: str, rows_before: int
-) -> Iterator[tuple[Trader, Answer]]:
-    """The trader and its answer after each of the bars from row `first` on; those before are the past.
+class Bars(NamedTuple):
+    """Bars to trade on, after a past."""
 
-    Errors name a row of the source, of which the bar at `first` is the one after `rows_before`.
-    """
+    frame: pl.DataFrame  # all of them
+    first: int  # row of the first that is new
+    source: str  # of the new ones, for errors
+    rows_before: int  # of the source
+    begin: np.datetime64 | None = None  # those before this time are looked at and not traded on
+
+
+def answers(usable: Usable, trader: Trader, bars: Bars) -> Iterator[tuple[Trader, Answer]]:
+    """The trader and its answer after each new bar."""
+    frame, first = bars.frame, bars.first
     reader, window = usable.reader, usable.reader.account.window
     start = max(0, first - window + 1)
-    features = scaled_features(reader, bars, start)
+    features = scaled_features(reader, frame, start)
     usable_from = first_usable(reader, features)
     bad = bad_value(reader, features, usable_from)
-    stamps, opens, closes = times(bars), bars["open"].to_numpy(), bars["close"].to_numpy()
-    for row in range(first, bars.height):
+    stamps, opens, closes = times(frame), frame["open"].to_numpy(), frame["close"].to_numpy()
+    begin = 0 if bars.begin is None else int(np.searchsorted(stamps, bars.begin))
+    for row in range(first, frame.height):
         index = row - start
         if bad is not None and index >= bad[0]:
+            where = f"{bars.source}: row {bars.rows_before + row - first + 1:,}"
             raise ProximaError(
-                f"{source}: row {rows_before + row - first + 1:,}: the feature {bad[1]} is no finite "
-                "number there, so the policy cannot see; a volume or price that does not change within "
-                "its window does this"
+                f"{where}: the feature {bad[1]} is no finite number there, so the policy cannot see; a "
+                "volume or price that does not change within its window does this"
             )
-        seen = features[index - window + 1 : index + 1] if index >= usable_from else None
+        is_seen = index >= usable_from and row >= begin
+        seen = features[index - window + 1 : index + 1] if is_seen else None
         bar = Bar(stamps[row], float(opens[row]), float(closes[row]))
         trader, answer = arrive(reader, usable.act, trader, bar, seen)
         yield trader, answer
