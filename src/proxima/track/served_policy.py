@@ -43,14 +43,19 @@ class Loaded(NamedTuple):
     about: dict[str, Any]
 
 
+class Stored(NamedTuple):
+    """What the files of a policy hold."""
+
+    about: dict[str, Any]
+    weights: dict[str, np.ndarray]
+    program: Any  # jax.export's
+
+
 def load_policy(directory: str | Path) -> Loaded:
     """The policy in a directory, its files checked against each other."""
     import jax
 
-    directory = Path(directory)
-    about = read_about(directory)
-    weights = _weights(directory, about)
-    program = _program(directory, about)
+    about, weights, program = read_policy(Path(directory))
     with jax.enable_x64(True):
         placed = jax.device_put(weights)
         greedy = jax.jit(program.call)
@@ -61,6 +66,12 @@ def load_policy(directory: str | Path) -> Loaded:
             return np.asarray(greedy(placed, {"observation": rows})["action"])
 
     return Loaded(act, about)
+
+
+def read_policy(directory: Path) -> Stored:
+    """What a policy's files hold, checked against each other."""
+    about = read_about(directory)
+    return Stored(about, _weights(directory, about), _program(directory, about))
 
 
 def read_about(directory: Path) -> dict[str, Any]:
