@@ -76,7 +76,7 @@ def faults(page: Path) -> list[str]:
     for path, name, part in IN_FILE.findall(text):
         if not any((folder / path.split("/")[0]).is_dir() for folder in (SOURCE, ROOT)):
             continue  # a file of a run, or of a user's
-        if name in ("py", "md", "json"):
+        if name in ("py", "md", "json", "yaml"):
             if not any((folder / f"{path}.{name}").exists() for folder in (SOURCE, ROOT)):
                 wrong.append(f"{path}.{name}: no such file")
             continue

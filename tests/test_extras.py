@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from proxima.domains.language import hub
 from proxima.domains.packing import jumanji
 from proxima.domains.packing.scenario import PackingEnvConfig
 from proxima.track import dashboard
+from proxima.track.onnx.convert import onnx_model
 
 MAZE = PackingEnvConfig(
     name="Maze-v0", backend="jumanji", params={"unheard_of": 1}
@@ -41,6 +43,7 @@ def refusal(needed, extra, package):
         ("envpool", lambda: envpool.EnvPool(CARTPOLE, 1), "env.backend: envpool", "envpool"),
         ("ale_py", lambda: gymnasium.make_env(PONG), "env.name: ALE/Pnog-v5", "atari"),
         ("huggingface_hub", lambda: hub.locate("a/b"), "a/b: a model of the hub", "language"),
+        ("onnx", lambda: onnx_model(Path()), "proxima export --onnx", "onnx"),
         ("flask", lambda: dashboard.serve(None, 5999, False), "proxima dashboard", "dashboard"),
     ],
 )

@@ -121,6 +121,8 @@ FENCES = {
         "domains/language/commands",
         "domains/trading/commands",
     },
+    "onnx": {"track/onnx"},
+    "onnxruntime": {"track/onnx"},
     "polars": {"domains/trading", "domains/language/tables"},
     "ray": {"run"},
     "optuna": {"run"},

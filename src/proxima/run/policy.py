@@ -61,7 +61,7 @@ class Policy:
     def save(self, path: str | Path) -> Path:
         """A copy of the policy's directory; `load_policy` reads it, and so does anything that has JAX."""
         target = Path(usable_path(str(path)))
-        if target.exists() and not _is_policy(target):
+        if target.exists() and not is_policy(target):
             raise ProximaError(f"{target}: exists and is no policy; choose another place")
         with explaining(target):
             shutil.copytree(self.directory, target, dirs_exist_ok=True)
@@ -87,7 +87,7 @@ def load_policy(reference: str | Path, output_directory: str = "logs") -> Policy
     Of a trial it is that of the checkpoint by which the trial was judged; `about["checkpoint"]` says which.
     """
     path = Path(usable_path(str(reference)))
-    if _is_policy(path):
+    if is_policy(path):
         return Policy(path)
     return Policy(find_trial(str(reference), output_directory) / "policy")
 
@@ -102,5 +102,6 @@ def _raw_policy(directory: Path, about: Mapping[str, Any]) -> RawPolicy | None:
     return None if read is None else read(about)
 
 
-def _is_policy(directory: Path) -> bool:
+def is_policy(directory: Path) -> bool:
+    """Whether all files of an exported policy are there."""
     return all((directory / name).is_file() for name in POLICY_FILES)

@@ -28,6 +28,7 @@ from proxima.track.served_policy import (
     WEIGHTS,
     Loaded,
     PolicyError,
+    Stored,
     read_about,
 )
 from proxima.track.store import expecting
@@ -140,6 +141,13 @@ def load_exported(directory: Path) -> Loaded:
     _check(directory)
     with _as_our_error():
         return served_policy.load_policy(directory)
+
+
+def read_exported(directory: Path) -> Stored:
+    """What the files of an exported policy hold, for whoever makes something else of it."""
+    _check(directory)
+    with _as_our_error():
+        return served_policy.read_policy(directory)
 
 
 def describe_exported(directory: Path) -> dict[str, Any]:

@@ -91,14 +91,19 @@ def first_memory(about: Mapping[str, Any], count: int) -> Memory:
     return {name: np.zeros((count, *part["shape"]), part["dtype"]) for name, part in parts.items()}
 
 
+class Stored(NamedTuple):
+    """What the files of a policy hold."""
+
+    about: dict[str, Any]
+    weights: dict[str, np.ndarray]
+    program: Any  # jax.export's
+
+
 def load_policy(directory: str | Path) -> Loaded:
     """The policy in a directory, its files checked against each other."""
     import jax
 
-    directory = Path(directory)
-    about = read_about(directory)
-    weights = _weights(directory, about)
-    program = _program(directory, about)
+    about, weights, program = read_policy(Path(directory))
     with jax.enable_x64(True):
         placed = jax.device_put(weights)
         greedy = jax.jit(program.call)
@@ -116,6 +121,12 @@ def load_policy(directory: str | Path) -> Loaded:
         return step(rows, first_memory(about, count))[0]
 
     return Loaded(act, about, step)
+
+
+def read_policy(directory: Path) -> Stored:
+    """What a policy's files hold, checked against each other."""
+    about = read_about(directory)
+    return Stored(about, _weights(directory, about), _program(directory, about))
 
 
 def read_about(directory: Path) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Exported policies as ONNX models: their StableHLO programs translated, operation by operation."""
