@@ -24,6 +24,7 @@ from proxima.scenario import (
 
 SHIPPED = [
     "acrobot",
+    "asterix_minatar",
     "binpack_ppo",
     "binpack_spo",
     "breakout_minatar",
@@ -31,6 +32,7 @@ SHIPPED = [
     "cartpole_envpool",
     "cartpole_host",
     "cartpole_spo",
+    "freeway_minatar",
     "leaked_oracle",
     "lunar_lander",
     "maze_ppo",
@@ -44,11 +46,13 @@ SHIPPED = [
     "pendulum_ddpg",
     "pendulum_spo",
     "pendulum_td3",
+    "pong",
     "random_walk",
     "regime_switching",
     "sine_wave",
     "sine_wave_ddpg",
     "smollm2_positive",
+    "space_invaders_minatar",
     "trending",
     "upward_drift",
 ]
