@@ -76,6 +76,8 @@ BOARDS = {
         "network={channels: 2, sweeps: 4}",
     ),
 }
+# A game of Atari would be played to its end, and seen by a net of a million weights.
+BOARDS["Pong-v5"] = ("env.max_steps_per_episode=12", "env.atari.screen_size=36")
 ROWS = "data.rows=1000"  # enough for the longest window of any scenario's features
 BUDGET = (*SMALL, *SIZES["ppo"])
 # CartPole whose learner also carries running statistics, so that all a learner can hold is there.

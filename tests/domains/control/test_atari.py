@@ -1,6 +1,8 @@
 """Atari's preprocessing: small pictures, lives that end episodes and not games, true scores in evaluation."""
 
-from dataclasses import replace
+import re
+from dataclasses import fields, replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import gymnasium
@@ -177,3 +179,14 @@ def test_what_is_no_game_or_said_twice_is_refused(config, words):
     params = {"frame_skip": 2} if config.params else {}
     with pytest.raises(ProximaError, match=words.replace("frameskip", "frame_skip")):
         envpool.EnvPool(replace(config, name=name, backend="envpool", params=params), 1)
+
+
+def test_the_page_about_pictures_has_every_setting_and_its_default():
+    page = (Path(__file__).parents[3] / "docs" / "pictures.md").read_text()
+    section = page.partition("| `env.atari` |")[2].partition("\n\n")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", section, re.MULTILINE))
+    defaults = {field.name: field.default for field in fields(AtariConfig)}
+    assert rows == {
+        name: f"{value:g}" if not isinstance(value, bool) else str(value).lower()
+        for name, value in defaults.items()
+    }
