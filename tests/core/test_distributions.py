@@ -175,3 +175,19 @@ def test_only_the_squashed_normal_changes_a_sample_on_its_way_to_the_environment
         (Normal(jnp.zeros(1), jnp.zeros(1)), jnp.asarray([9.0])),
     ):
         np.testing.assert_array_equal(distribution.to_action(raw), raw)
+
+
+def test_a_sample_comes_with_its_log_prob_however_small_the_deviation():
+    normal = jnp.asarray([[0.7, -1.3], [0.1, 2.0]])
+    mean, (log_std, low, high) = jnp.asarray([[0.3, -2.0], [0.0, 1.0]]), (-0.5, -1.0, 3.0)
+    policy = TanhNormal(mean, *(jnp.full((2, 2), number) for number in (log_std, low, high)))
+    raw, log_prob = policy.sample_and_log_prob(normal)
+    np.testing.assert_array_equal(raw, policy.sample(normal))
+    np.testing.assert_allclose(log_prob, policy.log_prob(raw), rtol=1e-5)
+
+    def slope(mean, log_std):
+        narrow = policy._replace(mean=jnp.full((2, 2), mean), log_std=jnp.full((2, 2), log_std))
+        return jnp.sum(narrow.sample_and_log_prob(normal)[1])
+
+    found = jax.grad(slope)(0.4, -15.0)  # where `log_prob` of the rounded sample has lost it
+    assert float(found) == pytest.approx(4 * 2 * np.tanh(0.4), rel=1e-5)  # of 2 log cosh
