@@ -1,4 +1,4 @@
-"""PPOTrainer, DDPGTrainer and SPOTrainer: the same experiment as an object, for notebooks and scripts."""
+"""PPOTrainer, DDPGTrainer, DQNTrainer, …: the same experiment as an object, for notebooks and scripts."""
 
 import dataclasses
 import difflib
@@ -38,7 +38,7 @@ SECTIONS = (
 
 @final
 class Trainer:
-    """One agent to be trained; made by `PPOTrainer`, `DDPGTrainer` or `SPOTrainer`, or of a Scenario."""
+    """One agent to be trained; made by `PPOTrainer`, `DQNTrainer` and the like, or of a Scenario."""
 
     def __init__(self, scenario: Scenario, progress: bool = True) -> None:
         self.scenario = scenario
@@ -127,6 +127,30 @@ def SPOTrainer(
 ) -> Trainer:
     """A trainer of one SPO agent on a compiled environment; used as `PPOTrainer` is."""
     return _trainer("spo", env, network, enable_mlflow, progress, settings)
+
+
+def DQNTrainer(
+    env: Any = "CartPole-v1",
+    *,
+    network: Any = None,
+    enable_mlflow: bool = False,
+    progress: bool = True,
+    **settings: Any,
+) -> Trainer:
+    """A trainer of one DQN agent, which needs a step budget (`max_steps`); used as `PPOTrainer` is."""
+    return _trainer("dqn", env, network, enable_mlflow, progress, settings)
+
+
+def PQNTrainer(
+    env: Any = "CartPole-v1",
+    *,
+    network: Any = None,
+    enable_mlflow: bool = False,
+    progress: bool = True,
+    **settings: Any,
+) -> Trainer:
+    """A trainer of one PQN agent, which needs a step budget (`max_steps`); used as `PPOTrainer` is."""
+    return _trainer("pqn", env, network, enable_mlflow, progress, settings)
 
 
 def _trainer(
