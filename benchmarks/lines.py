@@ -114,6 +114,22 @@ LINES = {
         1.5,
         "ours_sac.py",
     ),
+    "dqn_sb3": Line(
+        "DQN on CartPole, 256-256, batch 256, an update per step",
+        ("--updates", "1000"),
+        "sb3",
+        ("sb3_dqn.py", "--updates", "500"),
+        3.0,
+        "ours_dqn.py",
+    ),
+    "dqn_sbx": Line(
+        "DQN on CartPole, 256-256, batch 256, an update per step",
+        ("--updates", "1000"),
+        "sbx",
+        ("sbx_dqn.py", "--updates", "800"),
+        1.5,
+        "ours_dqn.py",
+    ),
     "packing": Line(
         "PPO on BinPack-v2, 10 items and 20 spaces, 128 envs × 16; the rival over Jumanji's autoreset",
         ("--envs=128", "--steps=16", "--updates=10"),

@@ -17,6 +17,7 @@ PROGRAMS = {
     "ours.py": ("--envs", "2", "--steps", "8", *ONCE),
     "ours_ddpg.py": ("--hidden", "8", *ONCE),
     "ours_sac.py": ("--hidden", "8", *ONCE),
+    "ours_dqn.py": ("--hidden", "8", *ONCE),
     "ours_pools.py": ("--envs", "2", "--steps", "8", *ONCE),
     "ours_spo.py": (
         *("--particles", "2", "--depth", "1", "--envs", "1", "--steps", "2", "--repeat", "1"),

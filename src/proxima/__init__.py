@@ -12,7 +12,15 @@ if TYPE_CHECKING:
     from proxima.run.policy import Policy, load_policy
     from proxima.run.resume import resume_experiment
     from proxima.run.start import run_multiple_experiments, run_single_experiment
-    from proxima.run.trainer import DDPGTrainer, PPOTrainer, SACTrainer, SPOTrainer, Trainer
+    from proxima.run.trainer import (
+        DDPGTrainer,
+        DQNTrainer,
+        PPOTrainer,
+        PQNTrainer,
+        SACTrainer,
+        SPOTrainer,
+        Trainer,
+    )
     from proxima.scenario import Scenario, load
 
 __version__ = "0.1.0"
@@ -24,13 +32,23 @@ _NAMES = {
     "proxima.run.policy": ("Policy", "load_policy"),
     "proxima.run.resume": ("resume_experiment",),
     "proxima.run.start": ("run_multiple_experiments", "run_single_experiment"),
-    "proxima.run.trainer": ("DDPGTrainer", "PPOTrainer", "SACTrainer", "SPOTrainer", "Trainer"),
+    "proxima.run.trainer": (
+        "DDPGTrainer",
+        "DQNTrainer",
+        "PPOTrainer",
+        "PQNTrainer",
+        "SACTrainer",
+        "SPOTrainer",
+        "Trainer",
+    ),
     "proxima.scenario": ("Scenario", "load"),
 }
 
 __all__ = [
     "DDPGTrainer",
+    "DQNTrainer",
     "PPOTrainer",
+    "PQNTrainer",
     "Policy",
     "ProximaError",
     "SACTrainer",

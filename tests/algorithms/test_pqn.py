@@ -89,7 +89,7 @@ def test_action_by_observation():
 
 
 def test_truncation_does_not_end_the_value():
-    _, state, _ = learn(TRUNCATED, replace(CONFIG, q_lambda=0.3), updates=300)
+    _, state, _ = learn(TRUNCATED, replace(CONFIG, learning_rate=2e-2), updates=300)
     np.testing.assert_allclose(q_at(state, 0.0), 10.0, atol=1.0)  # 1 / (1 − 0.9), not 1
 
 
@@ -212,7 +212,6 @@ def test_numbers_are_leaves_and_a_saved_state_goes_on_exactly(tmp_path: Path):
     config = replace(CONFIG, normalize_observations=True)
     agent, collector = make(BOTH, config)
     whole, _ = run(agent, collector, start(agent, collector), 20)
-    programs = run._cache_size()
     half, _ = run(agent, collector, start(agent, collector), 12)
     checkpoint.save(tmp_path, 100, half, {"scenario": {}, "loop": {}}, keep=2, best=False)
     restored, _ = checkpoint.load(tmp_path, start(agent, collector))
@@ -226,6 +225,7 @@ def test_numbers_are_leaves_and_a_saved_state_goes_on_exactly(tmp_path: Path):
         exploration_start=0.5, exploration_final=0.1, exploration_steps=100, max_grad_norm=1.0,
         reward_scale=3.0,
     )  # fmt: skip
+    programs = run._cache_size()
     agent, collector = make(BOTH, changed)
     other, _ = run(agent, collector, start(agent, collector), 20)
     assert run._cache_size() == programs

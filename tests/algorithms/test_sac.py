@@ -81,7 +81,7 @@ def q_at(learner, obs, units=0.0):
 
 
 def greedy_at(agent, learner, *obs):
-    return np.asarray(agent.exploit(learner, View(jnp.asarray(obs)[:, None])))
+    return np.asarray(agent.exploit(learner, View(jnp.asarray(obs)[:, None])).action)
 
 
 def test_probe_1_constant_reward():
@@ -134,7 +134,7 @@ def test_masked_choices_are_learnt_and_an_invalid_one_is_never_made():
     assert (rewards[:, reward_column()] >= 0).all(), "an invalid choice would cost 10"
     masks = jnp.asarray([[True, True, False], [True, False, True], [True, False, False]])
     obs = masked_obs(masks)
-    assert agent.exploit(state.learner, View(obs)).tolist() == [1, 2, 0]
+    assert agent.exploit(state.learner, View(obs)).action.tolist() == [1, 2, 0]
     assert all(np.isfinite(value) for value in sums.values())
 
 
@@ -512,7 +512,7 @@ def test_the_warm_up_is_uniform_over_the_range_and_over_valid_choices():
     noise = agent.noise(learner, jax.random.key(1), (1_200, ENVS))
     assert noise.warmup[:1_000].all() and not noise.warmup[1_000:].any()
     views = View(jnp.zeros((1_200, ENVS, 3)))
-    action, aux = agent.explore(learner, views, noise)
+    action, aux, _ = agent.explore(learner, views, noise)
     np.testing.assert_array_equal(aux, noise.amount)
     share = (np.asarray(action[:1_000]) - WIDE.low) / (np.asarray(WIDE.high) - WIDE.low)
     deciles = np.histogram(share.reshape(-1), bins=10, range=(0.0, 1.0))[0] / share.size
@@ -525,7 +525,7 @@ def test_the_warm_up_is_uniform_over_the_range_and_over_valid_choices():
     noise = chooser.noise(learner, jax.random.key(1), (1_000, ENVS))
     mask = jnp.broadcast_to(jnp.asarray([True, False, True]), (1_000, ENVS, 3))
     obs = {"seen": jnp.zeros((1_000, ENVS, 3)), "action_mask": mask}
-    action, aux = chooser.explore(learner, View(obs), noise)
+    action, aux, _ = chooser.explore(learner, View(obs), noise)
     assert aux is None
     shares = np.bincount(np.asarray(action).reshape(-1), minlength=3) / action.size
     np.testing.assert_allclose(shares, [0.5, 0.0, 0.5], atol=0.03)
@@ -536,7 +536,7 @@ def test_noise_for_an_evaluation_is_a_draw_of_single_actions():
     learner = init(agent, jax.random.key(0))
     keys = jax.random.split(jax.random.key(0), 3)
     noise = jax.vmap(lambda key: agent.noise(None, key, ()))(keys)
-    action, _ = agent.explore(agent.policy(learner), View(jnp.zeros((3, 3))), noise)
+    action, *_ = agent.explore(agent.policy(learner), View(jnp.zeros((3, 3))), noise)
     assert action.shape == (3, 2) and len(np.unique(action[:, 0])) == 3
 
 
@@ -608,9 +608,10 @@ def test_statistics_belong_to_the_policy_and_the_buffer_stays_raw(full):
     assert set(np.unique(learner.replay.rows[:, 0])) == {-1.0, 1.0}
     assert learner.obs_moments.number == 160
     policy, view = agent.policy(learner), View(jnp.asarray([[1.0], [0.5]]))
-    np.testing.assert_array_equal(agent.exploit(policy, view), agent.exploit(learner, view))
+    greedy = agent.exploit(policy, view).action
+    np.testing.assert_array_equal(greedy, agent.exploit(learner, view).action)
     plain = policy._replace(obs_moments=None)
-    assert not np.array_equal(agent.exploit(plain, view), agent.exploit(policy, view))
+    assert not np.array_equal(agent.exploit(plain, view).action, greedy)
     assert same(agent.policy(policy), policy)
 
 

@@ -26,7 +26,10 @@ import proxima
 DIGESTS = Path(__file__).parent / "digests.json"
 YEAR = "data.periods_per_year=252"  # of annual figures
 COMMON = ("trials=2", "seed=5", "training.max_steps=512", "checkpoint.frequency=3")
-PPO, DDPG, SAC, SPO = ((*SMALL, *SIZES[name], *COMMON) for name in ("ppo", "ddpg", "sac", "spo"))
+PPO, DDPG, SAC, SPO, DQN, PQN = (
+    (*SMALL, *SIZES[name], *COMMON) for name in ("ppo", "ddpg", "sac", "spo", "dqn", "pqn")
+)
+RAINBOW = ("algorithm.double=true", "algorithm.dueling=true", "algorithm.n_step=3")
 PACKING = (
     "env.params={max_num_items: 4, max_num_ems: 6}",
     "env.instances=8",
@@ -65,6 +68,9 @@ RUNS: dict[str, tuple[str, Any]] = {
     ),
     "sac": ("pendulum_sac", (*SAC, "env.max_steps_per_episode=21")),
     "sac, choices": ("cartpole", (*SMALL, "algorithm.name=sac", *SIZES["sac"], *COMMON)),
+    "dqn, n-step, prioritised": ("acrobot_dqn", (*DQN, *RAINBOW, "algorithm.prioritized=true")),
+    "dqn, gymnasium": ("acrobot_dqn", (*DQN, "env.backend=gymnasium")),
+    "pqn": ("cartpole_pqn", PQN),
     "spo": ("cartpole_spo", SPO),
     "spo, continuous": ("pendulum_spo", (*SPO, "env.max_steps_per_episode=21")),
     "trading, ppo": ("sine_wave", (*PPO, ROWS, YEAR)),

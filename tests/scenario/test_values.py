@@ -84,7 +84,7 @@ def test_whole_floats_are_accepted_for_whole_numbers_everywhere():
         ),
         (
             "algorithm: {name: ppoo}",
-            'algorithm.name: "ppoo" is not allowed: must be ppo, ddpg, sac or spo',
+            'algorithm.name: "ppoo" is not allowed: must be ppo, ddpg, sac, spo, dqn or pqn',
         ),
         (
             "network: {hidden: []}",

@@ -124,6 +124,16 @@ PENDULUM = (
     "algorithm.exploration=ou",
     "evaluation.eval_frequency=20",
 )
+# Episodes that end while samples of three steps wait, and a ring that is overwritten within the run.
+ACROBOT = (
+    *SMALL,
+    *SIZES["dqn"],
+    "env.max_steps_per_episode=21",
+    "algorithm.buffer_size=600",
+    "algorithm.n_step=3",
+    "algorithm.normalize_observations=true",
+    "evaluation.eval_frequency=20",
+)
 FIELDS = (
     *BUDGET,
     SELDOM,
@@ -163,6 +173,10 @@ KINDS = {
         *("pendulum_sac", 1600, (20,), *SMALL, *SIZES["sac"], SELDOM, "env.backend=gymnasium"),
         *("env.max_steps_per_episode=21", "algorithm.noise_correlation=0.5"),
         **(HOST | {"saves_every": 7 * 16}),
+    ),
+    "dqn": kind(
+        *("acrobot_dqn", 1600, (50,), *ACROBOT, OFTEN, "algorithm.prioritized=true"),
+        begins_at=600,
     ),
     "spo": kind(
         *("cartpole_spo", 1600, (25,), *SMALL, *SIZES["spo"], OFTEN),

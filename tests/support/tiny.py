@@ -54,6 +54,17 @@ SIZES = {
         "algorithm.steps_per_update=4",
         "algorithm.gradient_steps=2",
     ),
+    "dqn": (
+        "algorithm.batch_size=16",
+        "algorithm.buffer_size=300",
+        "algorithm.warmup_steps=64",
+        "algorithm.gradient_steps=2",
+    ),
+    "pqn": (
+        "algorithm.batch_size=64",
+        "algorithm.minibatch_size=32",
+        "algorithm.epochs_per_update=2",
+    ),
     "spo": (
         "algorithm.particles=4",
         "algorithm.depth=2",

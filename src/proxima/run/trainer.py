@@ -140,6 +140,30 @@ def SPOTrainer(
     return _trainer("spo", env, network, enable_mlflow, progress, settings)
 
 
+def DQNTrainer(
+    env: Any = "CartPole-v1",
+    *,
+    network: Any = None,
+    enable_mlflow: bool = False,
+    progress: bool = True,
+    **settings: Any,
+) -> Trainer:
+    """A trainer of one DQN agent, which needs a step budget (`max_steps`); used as `PPOTrainer` is."""
+    return _trainer("dqn", env, network, enable_mlflow, progress, settings)
+
+
+def PQNTrainer(
+    env: Any = "CartPole-v1",
+    *,
+    network: Any = None,
+    enable_mlflow: bool = False,
+    progress: bool = True,
+    **settings: Any,
+) -> Trainer:
+    """A trainer of one PQN agent, which needs a step budget (`max_steps`); used as `PPOTrainer` is."""
+    return _trainer("pqn", env, network, enable_mlflow, progress, settings)
+
+
 def _trainer(
     algorithm: str,
     env: Any,
