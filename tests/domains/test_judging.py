@@ -186,7 +186,7 @@ def test_a_policy_takes_the_environments_observations_and_gives_its_actions(
         assert all(len(leaf) == 3 for leaf in jax.tree.leaves(policy.predict(many)))
         described["layout"] = [next(iter(described["fields"]))]
         (policy.directory / "policy.json").write_text(json.dumps(about))
-        with pytest.raises(proxima.ProximaError, match="action.layout does not name every field"):
+        with pytest.raises(proxima.ProximaError, match=r"action\.layout does not name every field"):
             load_policy(tmp_path)
         return
     assert about["format"] == 1
