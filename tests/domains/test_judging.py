@@ -184,6 +184,10 @@ def test_a_policy_takes_the_environments_observations_and_gives_its_actions(
         assert about["format"] == 2 and set(described) == {"fields", "layout"}
         many = batched(observed, [observed.sample() for _ in range(3)])
         assert all(len(leaf) == 3 for leaf in jax.tree.leaves(policy.predict(many)))
+        described["layout"] = [next(iter(described["fields"]))]
+        (policy.directory / "policy.json").write_text(json.dumps(about))
+        with pytest.raises(proxima.ProximaError, match=r"action\.layout does not name every field"):
+            load_policy(tmp_path)
         return
     assert about["format"] == 1
     assert (tuple(described["shape"]), described["dtype"]) == (space.shape, str(space.dtype))

@@ -47,7 +47,7 @@ def test_the_first_is_the_innermost_in_this_process_and_in_workers(workers, wrap
     [
         ("gymnasium.wrappers:FlatenObservation", r"env.wrappers.0: .* did you mean FlattenObserv"),
         ("no_such_module:Wrapper", "env.wrappers.0: cannot import no_such_module"),
-        ("math:pi", "env.wrappers.0: math:pi is a float, not a gymnasium.Wrapper"),
+        ("sys:path", "env.wrappers.0: sys:path is a list, not a gymnasium.Wrapper"),
         ("own_envs:make_nothing", "env.wrappers.0.params: .* refuses {}: too many .* none"),
         ("builtins:repr", "env.wrappers.0: builtins:repr gave a str, not a gymnasium.Env"),
         ("own_envs:Scaled", "env.wrappers.0.params: .*missing .*'by'; its settings: by"),

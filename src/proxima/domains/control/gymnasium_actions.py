@@ -25,6 +25,7 @@ from proxima.domains.interface import Description
 
 # Computes with NumPy, or with its like if that is given after the rows.
 ToEnv = Callable[..., Any]  # an agent's rows of actions → the environment's
+Singles = Callable[[np.ndarray], Iterable[Any]]
 MOST_VALUES = 1_000  # up to which whole numbers are choices: each has a logit of its own
 WRAPPER = 'a gymnasium.ActionWrapper of your own, named in env.wrappers as "my_module:MyWrapper"'
 
@@ -34,7 +35,7 @@ class Actions(NamedTuple):
 
     space: Space
     to_env: ToEnv  # a batch; of a Dict or a Tuple, arrays by name
-    singles: Callable[[np.ndarray], Iterable[Any]]  # the rows one by one, each as `step` takes it
+    singles: Singles  # the rows one by one, each as `step` takes it
     description: Description
 
 

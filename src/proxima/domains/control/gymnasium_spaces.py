@@ -24,7 +24,7 @@ from proxima.core import spaces as ours
 from proxima.core.errors import ProximaError
 from proxima.core.spaces import ACTION_MASK, ObservationSpace, Space, valid_choices
 from proxima.domains.control.choices import Encode, choices, narrowed
-from proxima.domains.control.gymnasium_actions import Actions, ToEnv, actions_of
+from proxima.domains.control.gymnasium_actions import Actions, Singles, ToEnv, actions_of
 from proxima.domains.control.gymnasium_trees import (
     Path,
     described,
@@ -53,12 +53,8 @@ class Translation(NamedTuple):
     # (store of rows, index, one observation): writes the row; plain assignment where that is enough
     put: Callable[[Any, int, Any], None]
     rows: Callable[[Any], Any]  # a batch of observations as ours; may be the same memory
-    to_env: (
-        ToEnv  # a batch of actions; arrays by name where the environment's are a Dict or a Tuple
-    )
-    singles: Callable[
-        [np.ndarray], Iterable[Any]
-    ]  # its actions one by one, each as `step` takes it
+    to_env: ToEnv  # a batch of actions; arrays by name where the environment's are nested
+    singles: Singles  # the same one by one, each as `step` takes it
     interface: Interface  # the same as a policy meets it outside, nested entries as named fields
 
 

@@ -35,16 +35,17 @@ def wrapped(env: Any, config: EnvConfig) -> Any:
 
 def _wrap(env: Any, setting: str, path: str, params: Mapping[str, Any]) -> Any:
     make = object_at(path, setting, "wrapper")
-    if make in INSTEAD:
-        raise ProximaError(
-            f"{setting}: {path} learns statistics in every copy of the environment by itself, and neither "
-            f"checkpoints nor exported policies would hold them; set {INSTEAD[make]} to true instead"
-        )
     if not callable(make):
         raise ProximaError(
             f"{setting}: {path} is a {type(make).__name__}, not a gymnasium.Wrapper or a function of an "
             "environment that gives one"
         )
+    for kind, ours in INSTEAD.items():
+        if isinstance(make, type) and issubclass(make, kind):
+            raise ProximaError(
+                f"{setting}: {path} learns statistics in every copy of the environment by itself, and "
+                f"neither checkpoints nor exported policies would hold them; set {ours} to true instead"
+            )
     _check_params(make, setting, path, params)
     try:
         made = make(env, **params)
