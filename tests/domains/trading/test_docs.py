@@ -3,6 +3,7 @@
 import re
 import sys
 from dataclasses import fields
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from proxima.domains.trading.patterns import PATTERNS
 from proxima.domains.trading.synthetic import generate
 from proxima.scenario import load, shipped
 
+PRICES = "data/raw/synthetic/sine_wave.parquet"
 PAGE = (Path(__file__).parents[3] / "docs" / "domains" / "trading.md").read_text()
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, re.DOTALL)
 EXAMPLES = [code for kind, code in BLOCKS if kind == "python" and not code.startswith("# ")]
@@ -77,18 +79,38 @@ def test_the_examples_run(code, here, capsys):
 
 def test_the_commands_run(here, capsys, monkeypatch):
     assert [words.split()[1] for words in COMMANDS] == [
-        *("experiment", "peek", "report", "generate-data"),
+        *("experiment", "peek", "report", "generate-data", "evaluate", "trade"),
     ]
     small = flags(*budget("sine_wave"), "training.max_steps=256")
     for words in COMMANDS:
         arguments = words.split()[1:]
         if arguments[0] == "experiment":
             arguments += small
+        if arguments[0] == "evaluate":
+            write_new_bars(Path(PRICES))
         said = run_main(arguments, capsys, monkeypatch)
         if arguments[0] == "peek":  # the scenario's own settings are not these small ones
             assert "was made with rows 1000, the scenario says 5000" in said.err
             continue
         assert said.code == 0 and said.out, f"{words}\n{said.err}"
+        if arguments[0] in ("evaluate", "trade"):
+            title = next(
+                line for line in said.out.splitlines() if line.split()[0] in ("log", "bar")
+            )
+            assert title.split() in [line.split() for line in PAGE.splitlines()]
+    exec(file_in_page("decide.py"), {})
+    needed, flat, held = capsys.readouterr().out.splitlines()
+    assert 10 < int(needed) < 60 and {float(flat), float(held)} <= {-1.0, 0.0, 1.0}
+
+
+def write_new_bars(path: Path) -> None:
+    """Sixty bars that continue a file, where the page has them."""
+    known = pl.read_parquet(path)
+    days = known["time"][-1] + pl.Series(range(1, 61)).cast(pl.Int64) * timedelta(days=1)
+    new = (
+        known.tail(60).with_columns(time=days).with_columns(pl.col("time").dt.strftime("%Y-%m-%d"))
+    )
+    new.write_csv("new.csv")
 
 
 def test_a_scenario_and_a_feature_of_ones_own(here, capsys, monkeypatch):
