@@ -46,7 +46,8 @@ class Loaded(NamedTuple):
 
     act: Act  # n first observations of episodes, or a single one → greedy actions (n, ...)
     about: dict[str, Any]
-    # n observations and what is remembered of their episodes → actions, and what is remembered after them
+    # n observations and what is remembered of their episodes, nothing where they begin → actions, and what
+    # is remembered after them
     step: Callable[[Any, Memory], tuple[Any, Memory]]
 
 
@@ -55,19 +56,17 @@ class Player:
 
     def __init__(self, policy: Loaded):
         self._policy = policy
-        self._memory: Memory | None = None  # None: every episode begins
+        self._memory: Memory = {}  # every episode begins
 
     def reset(self) -> None:
         """From now on every row is of a new episode."""
-        self._memory = None
+        self._memory = {}
 
     def act(self, observations: Any, episode_start: Any = None) -> Any:
         """Greedy actions at the next observations; rows marked in `episode_start` begin a new episode."""
         rows = as_rows(observations, self._policy.about["observation"])
-        count = len(next(iter(rows.values())) if isinstance(rows, dict) else rows)
-        memory = self._memory
-        if memory is None:
-            memory = first_memory(self._policy.about, count)
+        count = _count(rows)
+        memory = self._memory or first_memory(self._policy.about, count)
         begins = np.zeros(count, bool) if episode_start is None else np.atleast_1d(episode_start)
         if begins.shape != (count,):
             raise ValueError(
@@ -83,6 +82,10 @@ class Player:
             memory[name] = np.where(spread, 0, part).astype(part.dtype)
         actions, self._memory = self._policy.step(rows, memory)
         return actions
+
+
+def _count(rows: Any) -> int:
+    return len(next(iter(rows.values())) if isinstance(rows, dict) else rows)
 
 
 def first_memory(about: Mapping[str, Any], count: int) -> Memory:
@@ -110,15 +113,14 @@ def load_policy(directory: str | Path) -> Loaded:
 
     def step(observations: Any, memory: Memory) -> tuple[Any, Memory]:
         rows = as_rows(observations, about["observation"])
+        memory = memory or first_memory(about, _count(rows))
         inputs = {"observation": rows} | ({"memory": memory} if memory else {})
         with jax.enable_x64(True):  # an environment's own numbers may have 64 bits
             outputs = jax.tree.map(np.asarray, greedy(placed, inputs))
         return outputs["action"], outputs.get("memory", {})
 
     def act(observations: Any) -> Any:
-        rows = as_rows(observations, about["observation"])
-        count = len(next(iter(rows.values())) if isinstance(rows, dict) else rows)
-        return step(rows, first_memory(about, count))[0]
+        return step(observations, {})[0]
 
     return Loaded(act, about, step)
 

@@ -27,6 +27,10 @@ RUNS = {
         (*SMALL, *SIZES["ppo"], "training.max_steps=512", "env.window=3", "data.features=null"),
     ),
     "continuous": ("sine_wave_ddpg", (*SMALL, *SIZES["ddpg"], "training.max_steps=512")),
+    "remembering": (
+        "sine_wave",
+        (*SMALL, *SIZES["ppo"], "training.max_steps=512", "network={memory: gru, memory_size: 4}"),
+    ),
 }
 SETTLED = ("target", "weight", "log_return", "equity", "drawdown")
 
@@ -397,6 +401,12 @@ def test_predict_takes_raw_bars_in_any_form(place, trade, monkeypatch):
     ):
         with pytest.raises(proxima.ProximaError, match=words):
             policy.predict(raw, state)
+
+
+def test_a_policy_that_remembers_is_not_asked_about_bars_alone(place):
+    policy = proxima.load_policy("remembering", str(place / "logs"))
+    with pytest.raises(proxima.ProximaError, match="proxima trade"):
+        policy.predict(pl.read_parquet(place / "prices.parquet"))
 
 
 def test_a_policy_that_looks_ahead_or_says_nothing_of_bars_is_not_traded(main, place, tmp_path):

@@ -117,7 +117,9 @@ def follow(market, env, act):
     for row in range(env.window - 1, len(market.close)):
         bar = Bar(market.time[row], float(market.open[row]), float(market.close[row]))
         seen = market.features[row - env.window + 1 : row + 1]
-        trader, answer = arrive(reader, lambda obs: np.asarray(act(obs)), trader, bar, seen)
+        trader, answer = arrive(
+            reader, lambda obs, memory: (np.asarray(act(obs)), memory), trader, bar, seen
+        )
         answers.append(answer)
     return answers
 

@@ -1,6 +1,6 @@
 """Trading: prices with known answers or the user's own, judged on a split that nothing has seen."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -176,10 +176,16 @@ def raw_policy(about: Mapping[str, Any]) -> RawPolicy:
     reader = cache(
         partial(read_recipe, about, "policy.json")
     )  # whoever has observations needs none
-    return RawPolicy(
-        takes=lambda raw: is_bars(raw, shape),
-        decide=lambda act, raw, state: predict(reader(), act, raw, state),
-    )
+
+    def decide(act: Callable[[Any], Any], raw: Any, state: Any) -> float:
+        if "memory" in about:
+            raise ProximaError(
+                "predict: this policy remembers what it saw, and bars do not say what that was; step it "
+                "over them with proxima trade, or give it observations one after the other"
+            )
+        return predict(reader(), act, raw, state)
+
+    return RawPolicy(takes=lambda raw: is_bars(raw, shape), decide=decide)
 
 
 def evaluate_data(trial: Path, path: Path) -> DataFigures:

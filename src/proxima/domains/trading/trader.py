@@ -7,7 +7,7 @@ The observation comes from the environment's own step, the figures from the book
 log returns and equity are those of an evaluation on the same bars, to the bit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,8 @@ from proxima.domains.trading.live_account import Books, Settled, hold, settle
 from proxima.domains.trading.recipe import Reader
 from proxima.train.compiled.episodes import step_once
 
-Act = Callable[[Any], np.ndarray]
+# Observations and what the policy remembers → its actions and what it remembers then; nothing at the start.
+Act = Callable[[Any, dict[str, np.ndarray]], tuple[Any, dict[str, np.ndarray]]]
 
 
 class Bar(NamedTuple):
@@ -49,6 +50,7 @@ class Trader(NamedTuple):
     fill_price: float | None = None
     held: Decision | None = None  # filled
     ordered: Decision | None = None  # to be filled in the next bar
+    memory: Mapping[str, tuple[float, ...]] = {}  # what a policy with memory remembers, float32
 
 
 class Order(NamedTuple):
@@ -95,7 +97,7 @@ def arrive(
         return trader, Answer(
             _stamp(bar.time), bar.close, None, None, fill, standing, settled, False
         )
-    decision = _decide(env, act, trader, bar, features)
+    trader, decision = _decide(env, act, trader, bar, features)
     order = _order(trader, standing, decision.target, bar.close, env)
     trader = trader._replace(ordered=decision)
     if env.fill == "same_close":
@@ -116,17 +118,16 @@ def arrive(
 
 def _decide(
     env: TradingEnvConfig, act: Act, trader: Trader, bar: Bar, features: NDArray[np.float32]
-) -> Decision:
-    """The policy's decision at a close; who is ruined stays in cash.
-
-    This is the only place where a policy is called bar by bar: what one remembers from bar to bar is to be
-    carried in the Trader, which is saved whole.
-    """
+) -> tuple[Trader, Decision]:
+    """The policy's decision at a close, and the trader who remembers it; who is ruined stays in cash."""
     if trader.books.ruined:
-        return Decision(_stamp(bar.time), 0.0, 0.0)
-    action = act(_observe(env, trader, bar.close, features)[None])[0]
-    (target,) = targets_of(np.asarray(action).reshape(1), env)
-    return Decision(_stamp(bar.time), float(target), float(np.asarray(action).reshape(())))
+        return trader, Decision(_stamp(bar.time), 0.0, 0.0)
+    remembered = {name: np.asarray([part], np.float32) for name, part in trader.memory.items()}
+    actions, memory = act(_observe(env, trader, bar.close, features)[None], remembered)
+    kept = {name: tuple(part[0].tolist()) for name, part in memory.items()}
+    (target,) = targets_of(np.asarray(actions[0]).reshape(1), env)
+    action = float(np.asarray(actions[0]).reshape(()))
+    return trader._replace(memory=kept), Decision(_stamp(bar.time), float(target), action)
 
 
 def _observe(

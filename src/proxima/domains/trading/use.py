@@ -4,7 +4,7 @@ predict    raw bars, what is held ─► the target at the last close
 answers    bars that continue a past ─► what to do after each of them
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,13 +53,12 @@ def load_usable(trial: Path) -> Usable:
     """The policy of a trial."""
     make_run_importable(trial)
     directory = trial / "policy"
-    act, about = load_exported(directory)
-    reader = read_recipe(about, str(directory / ABOUT))
+    loaded = load_exported(directory)
+    reader = read_recipe(loaded.about, str(directory / ABOUT))
     files = RunFiles(trial.resolve().parent)
     noted = read_info(files).directories if files.info.is_file() else ()
-    return Usable(
-        directory, reader, act, about["weights_sha256"], (Path(), *(Path(each) for each in noted))
-    )
+    places = (Path(), *(Path(each) for each in noted))
+    return Usable(directory, reader, loaded.step, loaded.about["weights_sha256"], places)
 
 
 def past_of(
@@ -188,7 +187,7 @@ def as_json(answer: Answer, capital: float) -> dict[str, Any]:
     return result
 
 
-def predict(reader: Reader, act: Act, raw: Any, state: Any = None) -> float:
+def predict(reader: Reader, act: Callable[[Any], Any], raw: Any, state: Any = None) -> float:
     """The target weight at the close of the last of some raw bars, for who holds this."""
     frame = bars_of(raw, reader.recipe.columns)
     features = scaled_features(reader, frame)
