@@ -9,6 +9,7 @@ from tiny import BUDGET
 from tracking import THEIR_WARNINGS
 
 import proxima
+from proxima.track.onnx.convert import onnx_model
 from proxima.track.registry import _save_model
 
 SETTINGS = (
@@ -94,6 +95,21 @@ def test_mlflow_serves_it_with_its_memory(run, tmp_path):
     policy.reset()
     for step, params in zip(shown, ({"reset": True}, {}, {}, {}), strict=True):
         np.testing.assert_array_equal(served.predict(step, params=params), policy.predict(step))
+
+
+def test_an_onnx_model_has_the_memory_as_an_input_and_an_output(run):
+    import onnxruntime
+
+    model = onnx_model(run / "trial_0" / "policy")
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    outputs = [output.name for output in session.get_outputs()]
+    policy, memory = proxima.load_policy(run), np.zeros((3, 4), np.float32)
+    for step in observations(6, 3):
+        given = {"observation": step, "memory.output": memory}
+        found = dict(zip(outputs, session.run(outputs, given), strict=True))
+        np.testing.assert_array_equal(found.pop("action"), policy.predict(step))
+        (memory,) = found.values()
+        np.testing.assert_allclose(memory, policy._player._memory["output"], atol=1e-6)
 
 
 def test_an_algorithm_without_memory_says_so(tmp_path):
