@@ -1,4 +1,4 @@
-"""movie_critic whole: it learns what it promises, DPO does, and with too low a price on KL the alarm sounds."""
+"""movie_critic whole: PPO and DPO learn what they promise; with too low a price on KL the alarm sounds."""
 
 import os
 from pathlib import Path
