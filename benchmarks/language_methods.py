@@ -33,11 +33,10 @@ Figures = Mapping[str, float | None]
 
 
 class Method(NamedTuple):
-    """The trials of one method, by seed: figures before its first update and at its end, and seconds."""
+    """The trials of one method, by seed: figures before its first update and at its end."""
 
     before: dict[int, Figures]
     after: dict[int, Figures]
-    seconds: dict[int, float]
 
 
 def name_of(scenario: LanguageScenario) -> str:
@@ -59,12 +58,11 @@ def read_methods(references: Sequence[str], output: str) -> dict[str, Method]:
             raise ProximaError(f"{reference}: is no run about language")
         name, stage = name_of(scenario), policy_of(scenario)
         assert stage is not None
-        method = methods.setdefault(name, Method({}, {}, {}))
+        method = methods.setdefault(name, Method({}, {}))
         for trial in read_summary(files).trials:
             if stage.name in trial.stages:
                 result = trial.stages[stage.name]
                 method.before[trial.seed], method.after[trial.seed] = result.first, result.last
-                method.seconds[trial.seed] = result.training_seconds
     seeds = set.intersection(*(set(method.after) for method in methods.values()))
     if not seeds:
         raise ProximaError("these runs have no seed in common, so they cannot be compared")
@@ -96,15 +94,14 @@ def table(methods: Mapping[str, Method]) -> str:
     rows = {REFERENCE: some.before} | {name: method.after for name, method in methods.items()}
     titles = [COMPLETIONS[figure].title for figure in FIGURES]
     lines = [
-        f"| | {' | '.join(titles)} | seconds of training |",
-        f"| --- |{' ---: |' * (len(titles) + 1)}",
+        f"| | {' | '.join(titles)} |",
+        f"| --- |{' ---: |' * len(titles)}",
     ]
     for name, trials in rows.items():
         cells = [
             cell([trial.get(figure) for trial in trials.values()], figure) for figure in FIGURES
         ]
-        seconds = "" if name == REFERENCE else f"{mean_seconds(methods[name]):.0f}"
-        lines.append(f"| {name} | {' | '.join(cells)} | {seconds} |")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", *differences(methods), "", note(some)])
 
 
@@ -146,11 +143,6 @@ def cell(values: Sequence[float | None], figure: str, sign: str = "") -> str:
     return middle if summary["low"] is None else f"{middle} [{low}, {high}]"
 
 
-def mean_seconds(method: Method) -> float:
-    """Seconds that the policy's own stage took."""
-    return sum(method.seconds.values()) / len(method.seconds)
-
-
 def note(method: Method) -> str:
     seeds = list(method.after)
     over = f"interquartile means and {interval_words(len(seeds))}s over" if len(seeds) > 1 else "of"
@@ -158,7 +150,7 @@ def note(method: Method) -> str:
     plural = "s" * (len(seeds) > 1)
     return (
         f"Held-out prompts, the same and with the same random numbers for every row of a seed; {over} "
-        f"{len(seeds)} trial{plural} (seed{plural} {words}). Seconds are those of the policy's own stage."
+        f"{len(seeds)} trial{plural} (seed{plural} {words})."
     )
 
 

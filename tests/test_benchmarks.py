@@ -44,7 +44,7 @@ def test_methods_are_set_beside_each_other_seed_by_seed(tmp_path):
     def method(gain, start=0.0):
         before = {seed: dict.fromkeys(names, start + seed) for seed in range(5)}
         after = {seed: dict.fromkeys(names, start + seed + gain) for seed in range(5)}
-        return methods["Method"](before, after, dict.fromkeys(range(5), 60.0))
+        return methods["Method"](before, after)
 
     both = {"PPO": method(1.0), "DPO": method(0.5)}
     text = methods["table"](both)

@@ -258,10 +258,13 @@ def test_each_alarm(kind, figures, words):
 
 
 def test_remedies_are_those_of_the_stage_that_trains_the_policy():
-    history = [{"eval/kl": 0.0}, {"eval/kl": 11.0}]
-    (ppo,), (dpo,) = (sounding(history, AlarmConfig(), stage.closer) for stage in (PPO, DPO))
-    assert "Raise kl.coefficient or lower kl.target, or" in ppo.text
-    assert "Raise dpo.beta or lower dpo.learning_rate, or" in dpo.text
+    history = [{"eval/kl": 0.0, "eval/eos_rate": 0.5}, {"eval/kl": 11.0, "eval/eos_rate": 0.1}]
+    ppo, dpo = (sounding(history, AlarmConfig(), stage.remedies) for stage in (PPO, DPO))
+    assert [alarm.kind for alarm in ppo] == [alarm.kind for alarm in dpo] == ["kl", "endings"]
+    assert "Raise kl.coefficient or lower kl.target, or" in ppo[0].text
+    assert "Raise reward.missing_eos_penalty, or" in ppo[1].text
+    assert "Raise dpo.beta or lower dpo.learning_rate, or" in dpo[0].text
+    assert "Set dpo.length_normalized, or" in dpo[1].text
 
 
 def test_alarms_have_bounds():

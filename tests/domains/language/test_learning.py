@@ -1,4 +1,4 @@
-"""movie_critic whole: it learns what it promises, and with too low a price on KL the alarm sounds."""
+"""movie_critic whole: PPO and DPO learn what they promise; with too low a price on KL the alarm sounds."""
 
 import os
 from pathlib import Path
@@ -47,6 +47,25 @@ def test_it_learns_what_people_like_and_the_judge_agrees(critic):
 
 
 def test_with_too_low_a_price_the_alarm_sounds(critic, monkeypatch):
+    summary = policy_alone("movie_critic_hacked", critic, monkeypatch)
+    assert "kl" in {alarm["kind"] for alarm in summary["alarms"]}
+    (hacked,) = summary["trials"]
+    assert hacked["stages"]["ppo"]["last"]["reward"] > 1.0
+
+
+def test_dpo_learns_it_from_the_ratings_themselves(critic, monkeypatch):
+    summary = policy_alone("movie_critic_dpo", critic, monkeypatch)
+    (trial,) = summary["trials"]
+    first, last = (trial["stages"]["dpo"][when] for when in ("first", "last"))
+    ppo = critic[0]["trials"][0]["stages"]["ppo"]["first"]
+    assert first["reward"] == pytest.approx(ppo["reward"], abs=1e-4), "they start alike"
+    assert last["accuracy"] > 0.65 and last["loss"] < first["loss"]
+    assert last["reward"] - first["reward"] > 0.4 and last["judge"] > first["judge"]
+    assert last["kl"] < 10
+
+
+def policy_alone(name, critic, monkeypatch):
+    """The scenario from the reference and the reward model of movie_critic's trial."""
     _, directory = critic
     monkeypatch.chdir(directory)
     trial = Path("logs/movie_critic/trial_0")
@@ -57,7 +76,4 @@ def test_with_too_low_a_price_the_alarm_sounds(critic, monkeypatch):
         "reward.path": str(trial / "reward_model" / "model"),
         "tracking.enabled": False,
     }
-    summary = proxima.run_multiple_experiments(load("movie_critic_hacked", settings))
-    assert "kl" in {alarm["kind"] for alarm in summary["alarms"]}
-    (hacked,) = summary["trials"]
-    assert hacked["stages"]["ppo"]["last"]["reward"] > 1.0
+    return proxima.run_multiple_experiments(load(name, settings))

@@ -49,6 +49,8 @@ def policy_trainable(
     `part_of` gives the policy of a state; `learnt`, of one that values tokens, how it does.
     """
     measuring, base = trial.scenario.evaluation, evaluator.generator.base
+    assert stage.remedies is not None
+    watch = partial(alarms.new_alarms, config=measuring.alarms, advice=stage.remedies)
 
     def judged(trained: Trained) -> Verdict:
         (state,) = trained.lanes
@@ -66,7 +68,7 @@ def policy_trainable(
     made = trainable(trial, stage, training, judged)
     watched = made.stage._replace(
         converge_evaluation=converge,
-        alarms=lambda history: alarms.new_alarms(history, measuring.alarms, stage.closer),
+        alarms=watch,
     )
     export = partial(export_policy, trial, stage, base, part_of)
     return made._replace(stage=watched, export=export, draw=draw)
@@ -146,7 +148,8 @@ def outcome_of(
     by_prompt = {"before": before.by_prompt(), "after": after.by_prompt()}
     write_json(trained.folders[0] / PROMPTS, by_prompt)
     history = [row for row in trained.rows(0) if "eval/kl" in row]
-    sounded = alarms.alarms(history, trial.scenario.evaluation.alarms, stage.closer)
+    assert stage.remedies is not None
+    sounded = alarms.alarms(history, trial.scenario.evaluation.alarms, stage.remedies)
     # rewards as results hold episodes: a token is a step
     reference, now = (described(seen.worth, seen.length) for seen in (before, after))
     return Outcome(

@@ -42,6 +42,13 @@ class Measure(NamedTuple):
     shown: Mapping[str, str]  # metrics that a person wants to see while it runs, and their names
 
 
+class Remedies(NamedTuple):
+    """What alarms advise, in words that begin small."""
+
+    closer: str  # keeps a policy closer to the reference
+    ending: str  # lets completions end
+
+
 class LanguageStage(NamedTuple):
     """A stage as checks, pages and closing lines see it."""
 
@@ -60,7 +67,7 @@ class LanguageStage(NamedTuple):
         Counts(result.steps, 0)
     )
     model: str = ""  # the folder in a trial with a model to talk to; none: it leaves none
-    closer: str = ""  # what keeps a policy closer to the reference, for alarms
+    remedies: Remedies | None = None  # of a stage that trains the policy
 
 
 def ppo_faults(scenario: LanguageScenario) -> Iterator[Fault]:
@@ -161,6 +168,9 @@ COMPLETIONS = {
     "distinct_2": Figure("Different bigrams", "{:.0%}"),
 }
 COMPLETION_CARDS = ("reward", "judge", "kl", "eos_rate")
+PPO_REMEDIES = Remedies(
+    "raise kl.coefficient or lower kl.target", "raise reward.missing_eos_penalty"
+)
 PPO = LanguageStage(
     name="ppo",
     title="PPO",
@@ -183,7 +193,7 @@ PPO = LanguageStage(
     ahead="proxima.domains.language.policy_stage:check_ahead",
     counts=ppo_counts,
     model="model",
-    closer="raise kl.coefficient or lower kl.target",
+    remedies=PPO_REMEDIES,
 )
 DPO = LanguageStage(
     name="dpo",
@@ -211,7 +221,8 @@ DPO = LanguageStage(
     checks=dpo_faults,
     ahead="proxima.domains.language.dpo:check_ahead",
     model="model",
-    closer="raise dpo.beta or lower dpo.learning_rate",
+    # a sum over more tokens may be a larger margin
+    remedies=Remedies("raise dpo.beta or lower dpo.learning_rate", "set dpo.length_normalized"),
 )
 POLICIES = (DPO, PPO)  # one of them at most: pages and curves are about it
 # in the order in which they run
