@@ -59,6 +59,7 @@ class Built(NamedTuple):
     action_space: Space
     layout: Layout
     interface: Interface
+    raw: Mapping[str, Any] | None = None  # what lies between raw input and observations
 
 
 class Rules(NamedTuple):
@@ -136,12 +137,9 @@ def phases(
     return parts | {"update": env + act + learn}
 
 
-def export(scenario: Any, built: Built, described_raw: Mapping[str, Any], trained: Trained) -> None:
-    """Every trial's policy as weights and a program that needs nothing of ours; traced once for all.
-
-    `described_raw` says what lies between raw input and observations, where a domain knows.
-    """
-    description = {**describe_policy(scenario, built), **described_raw}
+def export(scenario: Any, built: Built, trained: Trained) -> None:
+    """Every trial's policy as weights and a program that needs nothing of ours; traced once for all."""
+    description = describe_policy(scenario, built)
     made: Export | None = None
     for lane, (state, directory) in enumerate(zip(trained.lanes, trained.trials, strict=True)):
         if (directory / "policy").exists():  # a finish that was killed had come so far
@@ -174,7 +172,8 @@ def policy_function(
 def describe_policy(scenario: Any, built: Built) -> dict[str, Any]:
     """What policy.json says of an exported policy besides its weights and its program."""
     searches = algorithm(scenario.algorithm.name).acting == "search"
-    return {
+    raw = {} if built.raw is None else {"raw": built.raw}
+    return raw | {
         "scenario": scenario.name,
         "algorithm": scenario.algorithm.name,
         "env": scenario.env.name,
