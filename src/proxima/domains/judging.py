@@ -172,8 +172,7 @@ def policy_function(
 def describe_policy(scenario: Any, built: Built) -> dict[str, Any]:
     """What policy.json says of an exported policy besides its weights and its program."""
     searches = algorithm(scenario.algorithm.name).acting == "search"
-    raw = {} if built.raw is None else {"raw": built.raw}
-    return raw | {
+    return {
         "scenario": scenario.name,
         "algorithm": scenario.algorithm.name,
         "env": scenario.env.name,
@@ -183,6 +182,7 @@ def describe_policy(scenario: Any, built: Built) -> dict[str, Any]:
         "network": {"kind": scenario.network.kind},
         # An algorithm of the user's own may have no such setting.
         "normalize_observations": asdict(scenario.algorithm).get("normalize_observations", False),
+        **({} if built.raw is None else {"raw": built.raw}),
     }
 
 
