@@ -59,6 +59,7 @@ class Built(NamedTuple):
     action_space: Space
     layout: Layout
     interface: Interface
+    raw: Mapping[str, Any] | None = None  # what lies between raw input and observations
 
 
 class Rules(NamedTuple):
@@ -136,12 +137,9 @@ def phases(
     return parts | {"update": env + act + learn}
 
 
-def export(scenario: Any, built: Built, described_raw: Mapping[str, Any], trained: Trained) -> None:
-    """Every trial's policy as weights and a program that needs nothing of ours; traced once for all.
-
-    `described_raw` says what lies between raw input and observations, where a domain knows.
-    """
-    description = {**describe_policy(scenario, built), **described_raw}
+def export(scenario: Any, built: Built, trained: Trained) -> None:
+    """Every trial's policy as weights and a program that needs nothing of ours; traced once for all."""
+    description = describe_policy(scenario, built)
     made: Export | None = None
     for lane, (state, directory) in enumerate(zip(trained.lanes, trained.trials, strict=True)):
         if (directory / "policy").exists():  # a finish that was killed had come so far
@@ -210,6 +208,7 @@ def describe_policy(scenario: Any, built: Built) -> dict[str, Any]:
         "network": {"kind": scenario.network.kind},
         # An algorithm of the user's own may have no such setting.
         "normalize_observations": asdict(scenario.algorithm).get("normalize_observations", False),
+        **({} if built.raw is None else {"raw": built.raw}),
     }
 
 

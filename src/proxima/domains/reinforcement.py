@@ -172,12 +172,10 @@ def prepared(
     summarize: Callable[..., Added] = lambda results, verdicts: Added(METRIC),
     artifacts: Sequence[str] = (),
     final_metrics: Callable[[TrialResult], Mapping[str, float]] = lambda trial: {},
-    described_raw: Mapping[str, Any] | None = None,
 ) -> Prepared:
     """One stage over all trials, judged by returns and by what the domain adds.
 
-    `draw` is what the domain draws of a trial instead of its actions and a film, `described_raw` what
-    exported policies say of raw input.
+    `draw` is what the domain draws of a trial instead of its actions and a film.
     """
     _check_memory(scenario, built)
     seeds = trial_seeds(scenario.seed, scenario.trials)
@@ -200,7 +198,7 @@ def prepared(
         return Trainable(
             stage=reinforcement_stage(built.program, seeds, settings(scenario), built.layout),
             judge=judge_all,
-            export=partial(judging.export, scenario, built, described_raw or {}),
+            export=partial(judging.export, scenario, built),
             draw=draw_trial,
             profile=partial(judging.phases, built.program),
             measure=partial(judging.measure, built.program),

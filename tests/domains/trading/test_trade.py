@@ -223,6 +223,16 @@ def test_a_line_that_may_be_cut_short_is_refused(trade):
     assert len(answers) == 1
 
 
+def test_a_bar_at_which_a_feature_is_no_number_is_refused(trade):
+    """A volume that does not change has no deviation; before a whole window of it there is an answer."""
+    flat = "".join(f"{line(f'2001-02-{day:02}', str(100 + day % 3))}\n" for day in range(4, 28))
+    answers, said = trade("discrete", lines=flat)
+    assert said.code == 1 and "row 20: the feature volume_zscore_20 is no finite" in said.err
+    assert len(answers) == 19 and answers[-1]["target"] is not None
+    answers, said = trade("discrete", lines=flat)
+    assert said.code == 1 and len(answers) == 1, "still, after what is known"
+
+
 def test_a_gap_is_gone_over_when_asked_to(trade):
     answers, said = trade("discrete", "--any-gap", lines=f"{line('2001-03-06')}\n")
     assert said.code == 0 and len(answers) == 1

@@ -70,19 +70,20 @@ def run_bars(data: RunData, places: Iterable[Path], given: Path | None = None) -
     The file may have grown since: its first rows count, and must be those that the run has noted.
     """
     paths = [place / data.source for place in places] if given is None else [given]
-    found = next((path for path in paths if path.is_file()), None)
-    if found is None:
+    found = [path for path in paths if path.is_file()]
+    for path in found:
+        frame = read_bars(path).frame.head(data.rows)
+        if digest_of(frame) == data.prices_sha256:
+            return frame
+    if not found:
         raise ProximaError(
             f"{given or data.source}: no such file: the prices that the run was trained on are gone; put "
             "the file back, or name it where it is now by --past FILE"
         )
-    frame = read_bars(found).frame.head(data.rows)
-    if digest_of(frame) != data.prices_sha256:
-        raise ProximaError(
-            f"{found}: its first {data.rows:,} bars are not those that the run was trained on; put the "
-            "old file back, or name it where it is now by --past FILE"
-        )
-    return frame
+    raise ProximaError(
+        f"{found[0]}: its first {data.rows:,} bars are not those that the run was trained on; put the old "
+        "file back, or name it where it is now by --past FILE"
+    )
 
 
 def read_file(path: Path) -> Batch:

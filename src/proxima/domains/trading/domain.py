@@ -81,6 +81,7 @@ def prepare(scenario: TradingScenario) -> Prepared:
         bars = len(fill_returns(prices.split(split), config.fill))
         record[split] = recorder(built.agent, env, scenario.seed, bars)
     year = year_of(prices, scenario.data)
+    built = built._replace(raw=describe(prices, config, scenario.data.leaky, year))
     run = PriceRun(scenario.data, config, prices, record)
     # Features that the file decided are stored by name: a resumed run has the same.
     resolved = replace(scenario, data=replace(scenario.data, features=prices.features))
@@ -93,7 +94,6 @@ def prepare(scenario: TradingScenario) -> Prepared:
         summarize=summarize,
         artifacts=("rollouts", "trades"),
         final_metrics=final_metrics,
-        described_raw={"raw": describe(prices, config, scenario.data.leaky, year)},
     )
     return prepared._replace(scenario=resolved, notes=prices.notes)
 

@@ -31,7 +31,7 @@ from proxima.domains.trading.judge import (
 )
 from proxima.domains.trading.market import Market
 from proxima.domains.trading.ohlcv import read_bars
-from proxima.domains.trading.recipe import first_usable, scaled_features
+from proxima.domains.trading.recipe import see
 from proxima.domains.trading.results import SplitReferences, SplitResult
 from proxima.domains.trading.rollouts import REFERENCES
 from proxima.domains.trading.splits import day_of
@@ -120,7 +120,7 @@ def _stretch(usable: Usable, path: Path) -> Stretch:
         note = f"features know the run's past: the bars follow {day_of(times(past)[-1])}"
         return Stretch(pl.concat([past, new]).rechunk(), past.height, "run", (note, *notes))
     new = new_bars(None, batch, None, usable.reader.needs_volume)
-    first = first_usable(usable.reader, scaled_features(usable.reader, new))
+    first = see(usable.reader, new).ready
     if first >= new.height:
         raise ProximaError(
             f"{path}: {new.height:,} bars are too few for the features, which need "

@@ -149,31 +149,39 @@ def read_recipe(about: Mapping[str, Any], where: str) -> Reader:
     return Reader(recipe, tuple(columns))
 
 
-def scaled_features(reader: Reader, frame: pl.DataFrame, first: int = 0) -> NDArray[np.float32]:
-    """What the policy sees of the rows from `first` on, (n, k); NaN where a feature has no value yet."""
-    matrix = np.empty((frame.height - first, len(reader.columns)), np.float32)
-    for index, (column, feature) in enumerate(
-        zip(reader.columns, reader.recipe.features, strict=True)
-    ):
-        values = compute(frame, column)[first:].to_numpy()  # null becomes NaN
-        with np.errstate(over="ignore"):  # infinite is told by whoever reads it
-            matrix[:, index] = (values - feature.mean) / feature.std
-    return matrix
+class Seen(NamedTuple):
+    """What a policy sees of bars."""
+
+    features: NDArray[np.float32]  # (n, k), of the rows from `first` on
+    first: int
+    ready: int  # the first row with a full window in which every feature has a value
+
+    def window(self, row: int, bars: int) -> NDArray[np.float32]:
+        """The features of so many bars that end in a row."""
+        return self.features[row - self.first - bars + 1 : row - self.first + 1]
 
 
-def first_usable(reader: Reader, features: NDArray[np.float32]) -> int:
-    """The first row with a full window of features; as many as there are where none has."""
-    missing = np.asarray(np.isnan(features).any(axis=1))
-    warm_up = len(missing) if missing.all() else int(np.argmin(missing))
-    return min(warm_up + reader.account.window - 1, len(missing))
+def see(reader: Reader, frame: pl.DataFrame, first: int = 0) -> Seen:
+    """What the policy sees of the rows from `first` on, each with its window."""
+    window = reader.account.window
+    start = max(0, first - window + 1)
+    matrix = np.empty((frame.height - start, len(reader.columns)), np.float32)
+    warm_up = 0
+    pairs = zip(reader.columns, reader.recipe.features, strict=True)
+    for index, (column, feature) in enumerate(pairs):
+        values = compute(frame, column)
+        has_value = values.is_not_null()
+        warm_up = max(warm_up, int(has_value.arg_max() or 0) if has_value.any() else frame.height)
+        scaled = (values[start:].to_numpy() - feature.mean) / feature.std  # null becomes NaN
+        with np.errstate(over="ignore"):  # whoever looks for what is not finite finds it
+            matrix[:, index] = scaled
+    return Seen(matrix, start, min(warm_up + window - 1, frame.height))
 
 
-def bad_value(
-    reader: Reader, features: NDArray[np.float32], first: int = 0
-) -> tuple[int, str] | None:
+def bad_value(reader: Reader, seen: Seen, first: int) -> tuple[int, str] | None:
     """The first row, from `first` on, in which a feature is no finite number, and its name."""
-    bad = ~np.isfinite(features[first:])
+    bad = ~np.isfinite(seen.features[max(0, first - seen.first) :])
     if not bad.any():
         return None
     row, column = np.argwhere(bad)[0]
-    return first + int(row), reader.columns[int(column)].name
+    return max(first, seen.first) + int(row), reader.columns[int(column)].name

@@ -22,13 +22,7 @@ from proxima.domains.trading.arriving import (
     times,
 )
 from proxima.domains.trading.env import WEIGHT_CLIP, targets_of
-from proxima.domains.trading.recipe import (
-    Reader,
-    bad_value,
-    first_usable,
-    read_recipe,
-    scaled_features,
-)
+from proxima.domains.trading.recipe import Reader, bad_value, read_recipe, see
 from proxima.domains.trading.tables import bars_of
 from proxima.domains.trading.trade_state import NO_BARS, Opened
 from proxima.domains.trading.trader import Act, Answer, Bar, Trader, arrive
@@ -91,24 +85,20 @@ def answers(usable: Usable, trader: Trader, bars: Bars) -> Iterator[tuple[Trader
     """The trader and its answer after each new bar."""
     frame, first = bars.frame, bars.first
     reader, window = usable.reader, usable.reader.account.window
-    start = max(0, first - window + 1)
-    features = scaled_features(reader, frame, start)
-    usable_from = first_usable(reader, features)
-    bad = bad_value(reader, features, usable_from)
+    seen = see(reader, frame, first)
+    bad = bad_value(reader, seen, max(seen.ready, first))
     stamps, opens, closes = times(frame), frame["open"].to_numpy(), frame["close"].to_numpy()
     begin = 0 if bars.begin is None else int(np.searchsorted(stamps, bars.begin))
     for row in range(first, frame.height):
-        index = row - start
-        if bad is not None and index >= bad[0]:
+        if bad is not None and row == bad[0]:
             where = f"{bars.source}: row {bars.rows_before + row - first + 1:,}"
             raise ProximaError(
                 f"{where}: the feature {bad[1]} is no finite number there, so the policy cannot see; a "
                 "volume or price that does not change within its window does this"
             )
-        is_seen = index >= usable_from and row >= begin
-        seen = features[index - window + 1 : index + 1] if is_seen else None
+        features = seen.window(row, window) if row >= max(seen.ready, begin) else None
         bar = Bar(stamps[row], float(opens[row]), float(closes[row]))
-        trader, answer = arrive(reader, usable.act, trader, bar, seen)
+        trader, answer = arrive(reader, usable.act, trader, bar, features)
         yield trader, answer
 
 
@@ -190,21 +180,21 @@ def as_json(answer: Answer, capital: float) -> dict[str, Any]:
 def predict(reader: Reader, act: Callable[[Any], Any], raw: Any, state: Any = None) -> float:
     """The target weight at the close of the last of some raw bars, for who holds this."""
     frame = bars_of(raw, reader.recipe.columns)
-    features = scaled_features(reader, frame)
-    if first_usable(reader, features) >= frame.height:
+    last, window = frame.height - 1, reader.account.window
+    seen = see(reader, frame, last)
+    if seen.ready > last:
         raise ProximaError(
             f"predict: {frame.height:,} bars are too few; this policy needs {reader.recipe.bars:,} for its "
             "features, the more the better for those that remember longer than their window"
         )
-    window = reader.account.window
-    bad = bad_value(reader, features, frame.height - window)
+    bad = bad_value(reader, seen, seen.first)
     if bad is not None:
         raise ProximaError(
             f"predict: the feature {bad[1]} is no finite number at bar {bad[0] + 1:,}"
         )
     weight = held_weight(state, float(frame["close"][-1]))
-    seen = observation(features[-window:], weight)
-    return float(targets_of(np.asarray(act(seen[None])).reshape(1), reader.account)[0])
+    observed = observation(seen.window(last, window), weight)
+    return float(targets_of(np.asarray(act(observed[None])).reshape(1), reader.account)[0])
 
 
 def observation(features: NDArray[np.float32], weight: float) -> NDArray[np.float32]:
