@@ -31,7 +31,8 @@ from proxima.train.compiled.collect import Collector
 from proxima.train.compiled.program import run_updates
 
 ENVS = 4
-NETWORK = MLPConfig(hidden=(16, 16), activation="relu")
+NETWORK = MLPConfig(hidden=(32,), activation="relu")  # one layer: most of the time is compiling
+DEEP = MLPConfig(hidden=(8, 8), activation="relu")
 CONFIG = SACConfig(
     name="sac",
     actor_learning_rate=1e-3,
@@ -162,11 +163,11 @@ GAMMA, COUNT = 0.9, 6
 
 
 def wide_agent(config=LEARNT):
-    return sac(config, problem_of((OBS, WIDE), ENVS, NETWORK))
+    return sac(config, problem_of((OBS, WIDE), ENVS, DEEP))
 
 
 def choosing_agent(config=LEARNT):
-    return sac(config, problem_of((SEEN, Discrete(3)), ENVS, NETWORK))
+    return sac(config, problem_of((SEEN, Discrete(3)), ENVS, DEEP))
 
 
 def random_batch(choices=False):
@@ -458,7 +459,7 @@ def test_the_entropy_aimed_at():
     half = 0.5 * np.log([2, 2, 2, 2, 2, 1])
     np.testing.assert_allclose(aim(choosing_agent()), half, rtol=1e-6)
     assert aim(choosing_agent(replace(LEARNT, target_entropy=0.25))) == [0.25] * COUNT
-    unmasked = sac(LEARNT, problem_of((OBS, Discrete(4)), ENVS, NETWORK))
+    unmasked = sac(LEARNT, problem_of((OBS, Discrete(4)), ENVS, DEEP))
     plain = unmasked._target_entropy(unmasked.hyper, random_batch())
     np.testing.assert_allclose(plain, 0.5 * np.log(4), rtol=1e-6)
 
