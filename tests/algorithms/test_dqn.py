@@ -220,14 +220,14 @@ def aged(learner):
 @pytest.mark.parametrize("double", [False, True])
 def test_targets_are_those_of_a_slow_loop(double):
     agent, _ = make(MaskedProbe(), replace(CONFIG, double=double))
-    learner, batch = aged(init(agent, jax.random.key(0))), masked_batch()
+    learner, batch = aged(init(agent, jax.random.key(0))), masked_batch(count=24)
     nets = learner.nets
     found = agent._target(nets.net, nets.target, learner.hyper, batch)
     expected = slow_targets(nets.net, nets.target, batch, 0.9, double)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     other = slow_targets(nets.net, nets.target, batch, 0.9, not double)
     assert not np.allclose(expected, other)
-    unmasked = batch._replace(next_obs=batch.next_obs | {"action_mask": np.ones((6, 3), bool)})
+    unmasked = batch._replace(next_obs=batch.next_obs | {"action_mask": np.ones((24, 3), bool)})
     free = slow_targets(nets.net, nets.target, unmasked, 0.9, double)
     assert not np.allclose(expected, free), "masks are at work"
 
@@ -290,6 +290,7 @@ def test_exploration_comes_down_in_a_line_and_the_weights_of_samples_rise():
     np.testing.assert_allclose(found, [1.0, 1.0, 0.77, 0.5, 0.2, 0.2], rtol=1e-6)
     found = [float(beta(hyper, jnp.int32(steps))) for steps in (0, 200, 400, 500)]
     np.testing.assert_allclose(found, [0.4, 0.7, 1.0, 1.0], rtol=1e-6)
+    assert make(BOTH, config)[0].hyper.exploration_steps == 10_000  # without a budget
     fixed, _ = make(BOTH, replace(CONFIG, exploration_steps=50), total_updates=100)
     assert float(epsilon(fixed.hyper, jnp.int32(64))) == pytest.approx(0.2)
 
@@ -348,7 +349,7 @@ def test_priorities_follow_the_errors_and_belong_to_the_rows():
     assert np.all(leaves[:90] > 0.0) and not leaves[90:].any()
     assert len(np.unique(leaves[:90])) > 5
     assert leaves.max() <= float(learner.priorities.largest) ** 0.6 * 1.0001
-    assert leaves.min() >= SMALLEST**0.6 * 0.999
+    assert leaves[:90].min() >= SMALLEST**0.6 * 0.999
 
 
 # What the rest of the program relies on.
@@ -424,7 +425,6 @@ def faults(max_steps=None, **settings):
 def test_settings_that_contradict_each_other_are_named():
     assert faults() == [] == faults(max_steps=10, prioritized=True, exploration_steps=None)
     assert faults(buffer_size=31) == ["buffer_size"]
-    assert faults(exploration_steps=None) == ["exploration_fraction"]
     assert faults(prioritized=True) == ["priority_beta"]
     assert faults(prioritized=True, priority_beta=1.0) == []
     over = ALGORITHM.over_budget

@@ -232,19 +232,17 @@ def test_numbers_are_leaves_and_a_saved_state_goes_on_exactly(tmp_path: Path):
     assert not same(other.learner.net, whole.learner.net)
 
 
-def faults(max_steps=None, num_envs=ENVS, **settings):
+def faults(num_envs=ENVS, **settings):
     scenario = SimpleNamespace(
         algorithm=replace(CONFIG, **settings),
-        training=SimpleNamespace(max_steps=max_steps),
         env=SimpleNamespace(num_envs=num_envs),
     )
     return [fault.paths[0][-1] for fault in ALGORITHM.checks(scenario)]
 
 
 def test_settings_that_contradict_each_other_are_named():
-    assert faults() == [] == faults(max_steps=10, exploration_steps=None)
+    assert faults() == []
     assert faults(num_envs=5) == ["batch_size"] == faults(minibatch_size=10)
-    assert faults(exploration_steps=None) == ["exploration_fraction"]
     over = ALGORITHM.over_budget
     assert over(CONFIG) == () == over(replace(CONFIG, final_learning_rate=5e-3))
     assert over(replace(CONFIG, exploration_steps=None, final_learning_rate=0.0)) == (

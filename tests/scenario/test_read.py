@@ -202,7 +202,7 @@ def test_name_must_do_as_a_directory(name):
     [
         (
             "cartpol",
-            "cartpol: no such scenario; did you mean cartpole, cartpole_spo or cartpole_host? ",
+            "cartpol: no such scenario; did you mean cartpole, cartpole_spo or cartpole_pqn? ",
         ),
         (
             "Pendulum",

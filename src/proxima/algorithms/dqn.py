@@ -69,6 +69,7 @@ METRICS = (
     "buffer/reward_mean",  # of what was drawn
 )
 ADAM = optax.scale_by_adam(eps=1e-8)  # torch's default
+STEPS_WITHOUT_BUDGET = 10_000  # in which exploration comes down
 LOSSES = {"smooth_l1": smooth_error, "l2": value_error}
 
 
@@ -99,7 +100,7 @@ class DQNConfig:
     exploration_fraction: Annotated[float, Interval(gt=0, le=1)] = 0.1
     """Share of the step budget in which it comes down."""
     exploration_steps: Annotated[int, Ge(1)] | None = None
-    """Environment steps in which it comes down; null takes exploration_fraction of the budget."""
+    """Steps in which it comes down; null: exploration_fraction of the budget, 10,000 where there is none."""
     target_period: Annotated[int, Ge(1)] = 250
     """Gradient steps between two moves of the target net."""
     tau: Annotated[float, Interval(gt=0, le=1)] = 1.0
@@ -347,7 +348,8 @@ def dqn(config: DQNConfig, problem: Problem) -> DQN:
     action_space, network = check_q(problem, "dqn")
     steps_per_update = problem.num_envs * config.steps_per_update
     total = (problem.total_updates or 1) * steps_per_update
-    exploration = config.exploration_steps or config.exploration_fraction * total
+    share = config.exploration_fraction * total if problem.total_updates else STEPS_WITHOUT_BUDGET
+    exploration = config.exploration_steps or share
     hyper = make_hyper(
         Hyper,
         config,
@@ -387,7 +389,7 @@ def soft_update(target: PyTree, net: PyTree, tau: Array) -> PyTree:
 
 
 def checks(scenario: Any) -> Iterator[Fault]:
-    """A buffer too small for a batch, and a share of a budget that there is not."""
+    """A buffer too small for a batch, and what rises over a budget that there is not."""
     config: DQNConfig = scenario.algorithm
     if config.buffer_size < config.batch_size:
         yield Fault(
@@ -395,18 +397,12 @@ def checks(scenario: Any) -> Iterator[Fault]:
             f"{config.buffer_size} cannot fill a batch of algorithm.batch_size "
             f"({config.batch_size}); take at least as many",
         )
-    if scenario.training.max_steps is None:
-        if config.exploration_steps is None:
-            yield Fault(
-                (("algorithm", "exploration_fraction"), ("training", "max_steps")),
-                "is a share of training.max_steps, which is null; set that, or "
-                "algorithm.exploration_steps",
-            )
-        if config.prioritized and config.priority_beta < 1:
-            yield Fault(
-                (("algorithm", "priority_beta"), ("training", "max_steps")),
-                "rises over training.max_steps, which is null; set that, or priority_beta to 1",
-            )
+    rises = config.prioritized and config.priority_beta < 1
+    if rises and scenario.training.max_steps is None:
+        yield Fault(
+            (("algorithm", "priority_beta"), ("training", "max_steps")),
+            "rises over training.max_steps, which is null; set that, or priority_beta to 1",
+        )
 
 
 def over_budget(config: DQNConfig) -> tuple[str, ...]:

@@ -49,6 +49,7 @@ METRICS = (
 OPTIMIZERS = {"radam": optax.scale_by_radam(), "adam": optax.scale_by_adam(eps=1e-8)}
 DEFAULT_STEPS = 32  # of each environment per update
 DEFAULT_MINIBATCHES = 8
+STEPS_WITHOUT_BUDGET = 10_000  # in which exploration comes down
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +75,7 @@ class PQNConfig:
     exploration_fraction: Annotated[float, Interval(gt=0, le=1)] = 0.1
     """Share of the step budget in which it comes down."""
     exploration_steps: Annotated[int, Ge(1)] | None = None
-    """Environment steps in which it comes down; null takes exploration_fraction of the budget."""
+    """Steps in which it comes down; null: exploration_fraction of the budget, 10,000 where there is none."""
     epochs_per_update: Annotated[int, Ge(1)] = 2
     """Passes over the collected batch per update."""
     batch_size: Annotated[int, Ge(1)] = 128
@@ -252,15 +253,14 @@ def pqn(config: PQNConfig, problem: Problem) -> PQN:
     """The agent for the settings, or an error in words where actions or nets are not for it."""
     action_space, network = check_q(problem, "pqn")
     total, final_rate = problem.total_updates or 1, config.final_learning_rate
-    exploration = config.exploration_fraction * total
-    if config.exploration_steps is not None:
-        exploration = config.exploration_steps / config.batch_size
+    share = config.exploration_fraction * total * config.batch_size
+    steps = config.exploration_steps or (share if problem.total_updates else STEPS_WITHOUT_BUDGET)
     hyper = make_hyper(
         Hyper,
         config,
         final_learning_rate=jnp.float32(config.learning_rate if final_rate is None else final_rate),
         total_updates=jnp.float32(total),
-        exploration_updates=jnp.float32(exploration),
+        exploration_updates=jnp.float32(steps / config.batch_size),
     )
     static = without_numbers(config, Hyper, "final_learning_rate", "exploration_steps")
     return PQN(hyper, static, problem.without_env(), action_space, network)
@@ -310,7 +310,7 @@ def default_sizes(given: Mapping[str, Any], num_envs: int) -> Mapping[str, int]:
 
 
 def checks(scenario: Any) -> Iterator[Fault]:
-    """Batches that cannot be divided as the settings say, and a share of a budget that there is not."""
+    """Batches that cannot be divided as the settings say."""
     config: PQNConfig = scenario.algorithm
     size, envs, samples = config.batch_size, scenario.env.num_envs, config.minibatch_size
     step = math.lcm(envs, samples)
@@ -323,11 +323,6 @@ def checks(scenario: Any) -> Iterator[Fault]:
                 (("algorithm", "batch_size"), (section, name)),
                 f"{size} is not a multiple of {section}.{name} ({part}); nearest that work: {nearest}",
             )
-    if scenario.training.max_steps is None and config.exploration_steps is None:
-        yield Fault(
-            (("algorithm", "exploration_fraction"), ("training", "max_steps")),
-            "is a share of training.max_steps, which is null; set that, or algorithm.exploration_steps",
-        )
 
 
 def over_budget(config: PQNConfig) -> tuple[str, ...]:

@@ -148,7 +148,7 @@ def DQNTrainer(
     progress: bool = True,
     **settings: Any,
 ) -> Trainer:
-    """A trainer of one DQN agent, which needs a step budget (`max_steps`); used as `PPOTrainer` is."""
+    """A trainer of one DQN agent; used as `PPOTrainer` is."""
     return _trainer("dqn", env, network, enable_mlflow, progress, settings)
 
 
@@ -160,7 +160,7 @@ def PQNTrainer(
     progress: bool = True,
     **settings: Any,
 ) -> Trainer:
-    """A trainer of one PQN agent, which needs a step budget (`max_steps`); used as `PPOTrainer` is."""
+    """A trainer of one PQN agent; used as `PPOTrainer` is."""
     return _trainer("pqn", env, network, enable_mlflow, progress, settings)
 
 
