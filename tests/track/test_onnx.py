@@ -144,11 +144,13 @@ def test_a_model_acts_as_the_program_it_came_from(name, tmp_path):
     """For a batch, and for each of its rows as a batch of one."""
     directory = export(POLICIES[name], tmp_path / "policy")
     session = onnxruntime.InferenceSession(onnx_model(directory))
-    act, about = load_exported(directory)
+    policy = load_exported(directory)
     seen = set()
     for seed in range(3):
-        observations = draw_observations(about["observation"], BATCH, np.random.default_rng(seed))
-        inputs, wanted = named_inputs(observations), act(observations)
+        observations = draw_observations(
+            policy.about["observation"], BATCH, np.random.default_rng(seed)
+        )
+        inputs, wanted = named_inputs(observations), policy.act(observations)
         for rows in (slice(None), *(slice(k, k + 1) for k in range(BATCH))):
             given = {name: values[rows] for name, values in inputs.items()}
             same_actions(session.run(["action"], given)[0], wanted[rows])
