@@ -27,6 +27,7 @@ COMMANDS = (
     "experiment",
     "scenarios",
     "evaluate",
+    "export",
     "resume",
     "compare",
     "profile",
@@ -77,6 +78,7 @@ def test_help_names_every_command(main):
         ),
         ("scenarios", ["NAME"]),
         ("evaluate", ["RUN", "--episodes", "--trial", "--film"]),
+        ("export", ["RUN", "--onnx", "--trial", "--out"]),
         ("resume", ["RUN"]),
         ("compare", ["RUN", "--plot"]),
         ("generate-data", ["--scenario", "--pattern", "--set", "--name", "--list"]),
@@ -142,7 +144,7 @@ def test_the_version(main):
 def test_a_shell_completes_commands_scenarios_and_experiments(workdir, monkeypatch):
     (workdir / "logs" / "carriage" / "latest").mkdir(parents=True)
     for words, expected in {
-        "proxima exp": ["experiment"],
+        "proxima expe": ["experiment"],
         "proxima experiment pendulum_s": ["pendulum_spo"],
         "proxima scenarios maze_p": ["maze_ppo"],
         "proxima resume carr": ["carriage"],

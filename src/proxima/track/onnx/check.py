@@ -43,9 +43,15 @@ def compare_actions(model: bytes, directory: Path) -> Agreement:
     )
     with jax.enable_x64(True):
         wanted = dict(leaves(jax.jit(policy.program.call)(policy.weights, inputs)))
-    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     names = [output_name(name, given) for name in wanted]
-    found = session.run(names, given)
+    try:
+        session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+        found = session.run(names, given)
+    except Exception as error:  # onnxruntime's have no class in common
+        raise ProximaError(
+            f"{directory}: onnxruntime cannot run its ONNX model ({error}), so it was not written; use the "
+            "policy as it is (proxima.load_policy), and please report this"
+        ) from error
     close = [_close(a, np.asarray(b)) for a, b in zip(found, wanted.values(), strict=True)]
     same = int(np.all(close, axis=0).sum())
     if same < LEAST * OBSERVATIONS:

@@ -89,6 +89,7 @@ def _folded(call: Call, compute: Callable[..., Any]) -> Tensor | None:
 
 
 def binary(name: str, call: Call) -> Tensor:
+    """Sums, products and the like of two tensors, element by element."""
     kind, compute = BINARY[name]
     if (known := _folded(call, compute)) is not None:
         return known
@@ -99,6 +100,7 @@ def binary(name: str, call: Call) -> Tensor:
 
 
 def logical(name: str, call: Call) -> Tensor:
+    """And, or, not: of truth values, or bit by bit."""
     kind, compute = LOGICAL[name]
     if (known := _folded(call, compute)) is not None:
         return known
@@ -107,10 +109,12 @@ def logical(name: str, call: Call) -> Tensor:
 
 
 def unary(name: str, call: Call) -> Tensor:
+    """A function of every element."""
     return call.graph.elementwise(UNARY[name], call.tensors)
 
 
 def number_like(graph: Graph, tensor: Tensor, value: float) -> Tensor:
+    """A number of the type that a tensor has."""
     return graph.constant(np.asarray(value, tensor.dtype))
 
 
@@ -121,15 +125,18 @@ def exponential_minus_one(call: Call) -> Tensor:
 
 
 def log_plus_one(call: Call) -> Tensor:
+    """log(1 + x)."""
     graph, (x,) = call.graph, call.tensors
     return graph.elementwise("Log", [graph.elementwise("Add", [x, number_like(graph, x, 1)])])
 
 
 def rsqrt(call: Call) -> Tensor:
+    """1 / √x."""
     return call.graph.elementwise("Reciprocal", [call.graph.elementwise("Sqrt", call.tensors)])
 
 
 def square(call: Call) -> Tensor:
+    """x²."""
     return call.graph.elementwise("Mul", [call.tensors[0]] * 2)
 
 
@@ -141,6 +148,7 @@ def is_finite(call: Call) -> Tensor:
 
 
 def compare(call: Call) -> Tensor:
+    """Truth values: less, equal and so on."""
     direction = call.settings["comparison_direction"]
     kind, compute = COMPARED[direction]
     if (known := _folded(call, compute)) is not None:
@@ -153,6 +161,7 @@ def compare(call: Call) -> Tensor:
 
 
 def select(call: Call) -> Tensor:
+    """One tensor where a condition holds, another one elsewhere."""
     known = _folded(call, lambda chosen, yes, no: np.where(chosen, yes, no))
     if known is not None:
         return known
@@ -165,16 +174,20 @@ def select(call: Call) -> Tensor:
 
 
 def clamp(call: Call) -> Tensor:
+    """No less than one bound and no more than another."""
     low, x, high = call.tensors
     return call.graph.elementwise("Min", [call.graph.elementwise("Max", [x, low]), high])
 
 
 def convert(call: Call) -> Tensor:
-    return call.graph.cast(call.tensors[0], call.result.dtype)
-
-
-def same(call: Call) -> Tensor:
-    return call.tensors[0]
+    """As another type; where the program stops at the ends of a narrow one, a runtime would go round."""
+    graph, (x,), dtype = call.graph, call.tensors, call.result.dtype
+    if x.dtype.kind == "f" and (dtype.kind == "u" or (dtype.kind == "i" and dtype.itemsize < 4)):
+        ends = np.iinfo(dtype)
+        x = graph.elementwise("Max", [x, number_like(graph, x, ends.min)])
+        if dtype.itemsize < 4:
+            x = graph.elementwise("Min", [x, number_like(graph, x, ends.max)])
+    return graph.cast(x, dtype)
 
 
 def sizes(graph: Graph, shape: Shape) -> Tensor:
@@ -194,6 +207,7 @@ def broadcast_in_dim(call: Call) -> Tensor:
 
 
 def reshape(call: Call) -> Tensor:
+    """The same numbers in another shape; the second tensor, if any, is the shape."""
     graph, (x, *target) = call.graph, call.tensors
     shape = call.result.shape
     if shape.count(None) > 1:  # then only the program knows
@@ -202,10 +216,12 @@ def reshape(call: Call) -> Tensor:
 
 
 def transpose(call: Call) -> Tensor:
+    """Axes in another order."""
     return call.graph.transposed(call.tensors[0], call.settings["permutation"])
 
 
 def concatenate(call: Call) -> Tensor:
+    """Tensors one after the other along an axis."""
     axis = call.settings["dimension"]
     known = _folded(call, lambda *values: np.concatenate(values, axis))
     if known is not None:
@@ -232,6 +248,7 @@ def iota(call: Call) -> Tensor:
 
 
 def get_dimension_size(call: Call) -> Tensor:
+    """How long an axis is, when the model runs if it is not known before."""
     graph, (x,) = call.graph, call.tensors
     axis = call.settings["dimension"]
     if (size := x.shape[axis]) is not None:
@@ -252,11 +269,13 @@ def _sliced(call: Call, starts: Any, ends: Any, steps: Any) -> Tensor:
 
 
 def slice_(call: Call) -> Tensor:
+    """What lies between fixed bounds."""
     settings = call.settings
     return _sliced(call, settings["start_indices"], settings["limit_indices"], settings["strides"])
 
 
 def real_dynamic_slice(call: Call) -> Tensor:
+    """What lies between bounds that are tensors."""
     return _sliced(call, *call.tensors[1:])
 
 
@@ -276,6 +295,7 @@ def dynamic_slice(call: Call) -> Tensor:
 
 
 def reverse(call: Call) -> Tensor:
+    """Some axes backwards."""
     graph, (x,) = call.graph, call.tensors
     axes = call.settings["dimensions"]
     ends = np.full(len(axes), np.iinfo(np.int64).min)
@@ -285,6 +305,7 @@ def reverse(call: Call) -> Tensor:
 
 
 def pad(call: Call) -> Tensor:
+    """A value put before and after, along every axis."""
     x, value = call.tensors[:2]
     settings = call.settings
     low, high = settings["edge_padding_low"], settings["edge_padding_high"]
