@@ -89,7 +89,7 @@ FENCES = {
     },
     "ruamel": {"yaml"},
     "gymnax": {"domains/control/gymnax"},
-    "jumanji": {"domains/packing/jumanji"},
+    "jumanji": {"domains/packing/jumanji", "domains/packing/maze"},
     "gymnasium": {
         "domains/control/gymnasium",
         "domains/control/gymnasium_pools",

@@ -4,7 +4,7 @@ environments (compiled, or pools on the host) + algorithm ─► agent ─► pr
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -202,8 +202,11 @@ def prepared(
         return {name: play(episodes) for name, play in rules.baselines.items()}
 
     def judge_all(trained: Trained) -> Verdict:
-        outcomes = judging.judge_lanes(built, trained.lanes, episodes, rules, baselines())
-        return judge(trained, outcomes)
+        lanes = trained.lanes
+        outcomes = judging.judge_lanes(built, lanes, episodes, rules, baselines())
+        levels = judging.judge_levels(built, lanes, episodes, scenario.curriculum)
+        judged = [replace(o, levels=each) for o, each in zip(outcomes, levels, strict=True)]
+        return judge(trained, judged)
 
     def draw_trial(trained: Trained, lane: int, outcome: Outcome) -> None:
         judging.draw_learning(scenario, trained, lane)
