@@ -69,6 +69,7 @@ BOARDS = {
         "network={channels: 2, sweeps: 4}",
     ),
 }
+GROWING = "curriculum={parameters: {side: [2, 3]}, beyond: {side: [4]}}"  # in so small a grid
 ROWS = "data.rows=1000"  # enough for the longest window of any scenario's features
 BUDGET = (*SMALL, *SIZES["ppo"])
 # CartPole whose learner also carries running statistics, so that all a learner can hold is there.
@@ -113,6 +114,7 @@ def budget(name: str) -> tuple[str, ...]:
         *SIZES[scenario.algorithm.name],
         *([ROWS] if scenario.domain == "trading" else []),
         *BOARDS.get(scenario.env.name, ()),
+        *([GROWING] if name == "maze_curriculum" else []),
     )
 
 

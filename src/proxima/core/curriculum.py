@@ -134,7 +134,9 @@ class Course(eqx.Module):
     """A rule, and what counts as an episode's score."""
 
     rule: Rule
-    success: Array  # the return from which on an episode scores 1, else 0; NaN: its score is its return
+    success: (
+        Array  # the return from which on an episode scores 1, else 0; NaN: its score is its return
+    )
     levels: int = eqx.field(static=True)
 
     def score(self, returns: Array) -> Array:
@@ -158,14 +160,10 @@ def tally(course: Course, rollout: Transition, begun: Begun, next_level: Array) 
     def step(before: Begun, row: tuple[Array, Array, Array]) -> tuple[Begun, Begun]:
         reward, ended, level = row
         now = Begun(before.earned + reward, before.level)
-        after = Begun(
-            jnp.where(ended, 0.0, now.earned), jnp.where(ended, level, now.level)
-        )
+        after = Begun(jnp.where(ended, 0.0, now.earned), jnp.where(ended, level, now.level))
         return after, now
 
     episodes = jax.lax.scan(step, begun, (reward, ended, next_level))[1]
     of_level = jax.nn.one_hot(episodes.level, course.levels) * ended[..., None]
     scores = jnp.where(ended, course.score(episodes.earned), 0.0)
-    return Tally(
-        jnp.sum(of_level, axis=(0, 1)), jnp.sum(of_level * scores[..., None], axis=(0, 1))
-    )
+    return Tally(jnp.sum(of_level, axis=(0, 1)), jnp.sum(of_level * scores[..., None], axis=(0, 1)))

@@ -83,9 +83,7 @@ def _number(name: str, env: Env, owner: str) -> Number:
     """The environment's number of that name, or whose path ends in it; an error in words otherwise."""
     numbers = _numbers(env)
     matches = [
-        number
-        for number in numbers
-        if f"{SEPARATOR}{number.path}".endswith(f"{SEPARATOR}{name}")
+        number for number in numbers if f"{SEPARATOR}{number.path}".endswith(f"{SEPARATOR}{name}")
     ]
     if len(matches) == 1:
         return matches[0]
@@ -103,7 +101,9 @@ def _number(name: str, env: Env, owner: str) -> Number:
             f"{PARAMETERS}.{name}: {owner} has no numbers that could change while it trains; declare them "
             "as fields of an equinox.Module"
         )
-    raise ProximaError(f"{PARAMETERS}.{name}: {owner} has no such number; {suggestion(name, names)}")
+    raise ProximaError(
+        f"{PARAMETERS}.{name}: {owner} has no such number; {suggestion(name, names)}"
+    )
 
 
 def _numbers(env: PyTree) -> list[Number]:

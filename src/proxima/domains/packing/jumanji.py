@@ -158,9 +158,7 @@ def _in_parts(space: Discrete | MultiDiscrete, parts: tuple[int, ...], action: A
     return jnp.stack(jnp.unravel_index(action, parts), axis=-1).astype(jnp.int32)
 
 
-def make(
-    config: PackingEnvConfig, seed: int, trained: Sequence[float] = ()
-) -> PackingEnv:
+def make(config: PackingEnvConfig, seed: int, trained: Sequence[float] = ()) -> PackingEnv:
     """The named environment; its pool of instances, if there is one, is drawn from the seed.
 
     trained: the sides of mazes that a curriculum trains on, which must be in the pool besides its own.
