@@ -4,8 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from own_compiled import Corridor
+from own_compiled import Corridor, Plain
 
+from proxima.build import domain_of
 from proxima.core.errors import ProximaError
 from proxima.domains.control.compiled import ready
 from proxima.domains.control.config import EnvConfig
@@ -14,6 +15,7 @@ from proxima.domains.curriculum import leveled
 from proxima.domains.packing.jumanji import make as make_packing
 from proxima.domains.packing.scenario import PackingEnvConfig
 from proxima.scenario import load
+from proxima.train.compiled.levels import only
 from proxima.train.curriculum import CurriculumConfig, first_updates
 
 
@@ -55,10 +57,8 @@ def test_numbers_that_there_are_not(parameters, words):
 
 def test_a_size_of_jumanjis_shapes_the_program_and_a_plain_class_has_no_numbers():
     grid = make_packing(PackingEnvConfig(name="Maze-v0"), 0)
-    with pytest.raises(ProximaError, match="num_rows: shapes Maze-v0's program.*it has: limit"):
+    with pytest.raises(ProximaError, match=r"num_rows: shapes Maze-v0's program.*it has: limit"):
         leveled(levels_of({"num_rows": (5,)}), grid, "Maze-v0")
-    from own_compiled import Plain
-
     fixed = ready(Plain(), EnvConfig(backend="own:Plain"))
     with pytest.raises(ProximaError, match="Plain has no numbers that could change"):
         leveled(levels_of({"size": (5,)}), fixed, "Plain")
@@ -111,8 +111,6 @@ def test_what_a_curriculum_needs_of_other_sections():
 
 
 def test_host_environments_are_refused():
-    from proxima.build import domain_of
-
     scenario = load("cartpole_host", [STEPS])
     with pytest.raises(
         ProximaError, match="curriculum: is for compiled environments, and CartPole"
@@ -144,8 +142,6 @@ def test_a_maze_that_fills_its_grid_is_jumanjis_and_a_smaller_one_lies_in_the_co
 
 def test_a_pool_has_mazes_of_every_side_that_is_trained_on():
     env = leveled(levels_of({"side": (2, 4)}), maze(5, (2, 4), instances=6), "Maze-v0")
-    from proxima.train.compiled.levels import only
-
     for level, side in enumerate((2, 4, 5)):
         keys = jax.random.split(jax.random.key(level), 64)
         seen = jax.jit(jax.vmap(only(env, level).reset))(keys)[1]

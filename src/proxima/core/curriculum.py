@@ -28,7 +28,7 @@ class Tally(NamedTuple):
 
 
 class Rule(Protocol):
-    """How a trial comes from level to level; the rule's numbers are leaves, where it stands is an argument."""
+    """How a trial comes from level to level; its numbers are leaves, where a trial stands is an argument."""
 
     def init(self) -> PyTree: ...
     def chances(self, standing: Any) -> Array: ...  # of each level at a reset, (levels,)
@@ -63,7 +63,7 @@ class Attained(NamedTuple):
 
 
 class BySuccess(eqx.Module):
-    """After every `window` episodes of a level, or some more, the next one begins if their mean score will do."""
+    """After every `window` episodes of a level or some more, the next begins if their mean score will do."""
 
     threshold: Array
     window: Array

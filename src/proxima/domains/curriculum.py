@@ -40,7 +40,7 @@ class Number(NamedTuple):
 
 
 def leveled(config: CurriculumConfig, env: Env, owner: str) -> Leveled:
-    """The environment with the curriculum's levels, those beyond, and last its own; episodes are of this one."""
+    """The environment with the curriculum's levels, those beyond and, of which its episodes are, its own."""
     numbers = [_number(name, env, owner) for name in config.parameters]
     rows = [row for row, _ in named_levels(config)]
     values = tuple(

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Interval, Len
@@ -104,7 +105,7 @@ def first_updates(
     return [math.ceil(step / steps_per_update) for step in at]
 
 
-def named_levels(config: CurriculumConfig) -> list[tuple[Mapping[str, float], bool]]:
+def named_levels(config: CurriculumConfig) -> list[tuple[dict[str, float], bool]]:
     """Every level's numbers, and whether it lies beyond those that are trained on."""
 
     def rows(values: Mapping[str, Any], count: int) -> list[dict[str, float]]:
@@ -132,7 +133,7 @@ def _step_faults(config: CurriculumConfig, max_steps: int | None) -> Iterator[Fa
     if len(at) != config.levels:
         text = f"{len(at)} steps for {config.levels} levels; give each its own, the first 0"
         yield _fault("at", text, "parameters")
-    if at[:1] != (0,) or any(later <= step for step, later in zip(at, at[1:], strict=False)):
+    if at[:1] != (0,) or any(later <= step for step, later in pairwise(at)):
         yield _fault("at", f"{list(at)} does not rise from 0; the first level begins at step 0")
 
 

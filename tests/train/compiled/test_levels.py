@@ -110,7 +110,7 @@ def test_by_steps_levels_begin_where_the_scenario_says():
 
 def test_trials_come_from_level_to_level_by_themselves_and_a_number_compiles_nothing():
     config = config_of("success", threshold=0.9)
-    states, levels = level_at(config, 8, seeds=(0, 1, 2))
+    _, levels = level_at(config, 8, seeds=(0, 1, 2))
     assert levels[0].tolist() == [1, 1, 1] and levels[-1].max() == 2
     compiled = chunk._cache_size()
     never, _ = level_at(config_of("success", threshold=2.0, window=7), 8, seeds=(0, 1, 2))

@@ -85,7 +85,7 @@ def at_standing(collector: Any, standing: PyTree) -> Any:
 def followed(
     collector: Any, standing: PyTree, sums: dict[str, Any]
 ) -> tuple[PyTree, dict[str, Array]]:
-    """Where a trial stands after a rollout with these sums, and the sums with the level instead of its tally."""
+    """Where a trial stands after a rollout with these sums; the sums with the level in place of the tally."""
     if standing is None:
         return None, sums
     rule = collector.course.rule
