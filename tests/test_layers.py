@@ -91,7 +91,7 @@ FENCES = {
     },
     "ruamel": {"yaml"},
     "gymnax": {"domains/control/gymnax"},
-    "jumanji": {"domains/packing/jumanji"},
+    "jumanji": {"domains/packing/jumanji", "domains/packing/maze"},
     "gymnasium": {
         "domains/control/atari",
         "domains/control/gymnasium",

@@ -33,6 +33,7 @@ SHIPPED = [
     "breakout_minatar",
     "breakout_minatar_pqn",
     "cartpole",
+    "cartpole_curriculum",
     "cartpole_envpool",
     "cartpole_host",
     "cartpole_memory",
@@ -45,6 +46,7 @@ SHIPPED = [
     "leaked_oracle",
     "lunar_lander",
     "lunar_lander_dqn",
+    "maze_curriculum",
     "maze_ppo",
     "maze_spo",
     "mean_reversion",
@@ -109,7 +111,7 @@ def test_shipped_scenario_writes_only_what_differs_from_the_defaults(name):
     }
     defaults = to_mapping(from_mapping(kinds, "defaults"))
     for section, keys in written.items():
-        if not isinstance(keys, dict):
+        if not isinstance(keys, dict) or defaults[section] is None:
             assert keys != defaults[section]
             continue
         repeated = {key for key, value in keys.items() if value == defaults[section][key]}

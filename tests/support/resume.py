@@ -151,12 +151,13 @@ PACKING = (
     "network={blocks: 1, heads: 2, width: 8}",
     "evaluation.eval_frequency=20",
 )
+LEVELS = "curriculum={by: progress, parameters: {length: [0.5, 0.25, 0.1]}, beyond: {length: [1]}}"
 LANGUAGE = tuple(f"{key}={json.dumps(value)}" for key, value in texts.TINY.items())
 HOST = {"saves_every": 7 * 64, "exact": False}
 KINDS = {
     "ppo": kind("cartpole", 4096, (15, 40), *TINY, OFTEN),
-    "ppo with memory, three trials": kind(
-        *("cartpole", 2048, (12,), *TINY, *MEMORY, "trials=3", "checkpoint.frequency=3"),
+    "ppo with memory, three trials": kind(  # each at its own level
+        *("cartpole", 2048, (12,), *TINY, *MEMORY, "trials=3", "checkpoint.frequency=3", LEVELS),
         saves_every=3 * 64,
     ),
     "gymnasium": kind("cartpole_host", 2048, (12,), *BUDGET, SELDOM, **HOST),

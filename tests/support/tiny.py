@@ -89,6 +89,7 @@ BOARDS = {
 }
 # A game of Atari would be played to its end, and seen by a net of a million weights.
 BOARDS["Pong-v5"] = ("env.max_steps_per_episode=12", "env.atari.screen_size=36")
+GROWING = "curriculum={parameters: {side: [2, 3]}, beyond: {side: [4]}}"  # in so small a grid
 ROWS = "data.rows=1000"  # enough for the longest window of any scenario's features
 BUDGET = (*SMALL, *SIZES["ppo"])
 # CartPole whose learner also carries running statistics, so that all a learner can hold is there.
@@ -133,6 +134,7 @@ def budget(name: str) -> tuple[str, ...]:
         *SIZES[scenario.algorithm.name],
         *([ROWS] if scenario.domain == "trading" else []),
         *BOARDS.get(scenario.env.name, ()),
+        *([GROWING] if name == "maze_curriculum" else []),
     )
 
 

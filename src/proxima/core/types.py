@@ -74,6 +74,7 @@ class TrainState(NamedTuple):
     learner: PyTree
     actors: PyTree
     key: Streams
+    curriculum: PyTree = None  # where the trial stands in it; None: there is none
 
 
 class Env(Protocol):

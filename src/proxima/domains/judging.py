@@ -14,11 +14,13 @@ from proxima.core.types import Agent, PyTree, TrainState, View
 from proxima.domains.domain import Closing, Overview, Trained
 from proxima.domains.interface import Interface
 from proxima.report import plots
+from proxima.report.levels import level_words
 from proxima.report.numbers import brief
 from proxima.report.statistics import interval_words
-from proxima.run.results import Aggregate, Episodes, Outcome, Summary, described
+from proxima.run.results import Aggregate, Episodes, Level, Outcome, Summary, described
 from proxima.track.registry import Export, export_program, write_policy
 from proxima.train import checkpoint
+from proxima.train.curriculum import CurriculumConfig, named_levels
 from proxima.train.devices import Layout
 from proxima.train.program import Evaluation, Policy, Program, Recording
 from proxima.train.stage import Row
@@ -99,6 +101,31 @@ def judge_lanes(
         )
         outcomes.append(outcome)
     return outcomes
+
+
+def judge_levels(
+    built: Built, lanes: list[PyTree], episodes: int, curriculum: CurriculumConfig | None
+) -> list[tuple[Level, ...]]:
+    """What every lane's greedy policy earns on each level of its curriculum, beside the random policy."""
+    examine = built.program.examine_level
+    if curriculum is None or examine is None:
+        return [()] * len(lanes)
+    learners = built.program.lay_out(checkpoint.stack_trials(lanes)).learner
+    by_lane: list[tuple[Level, ...]] = [()] * len(lanes)
+    for index, (parameters, beyond) in enumerate(named_levels(curriculum)):
+        greedy = examine(learners, "greedy", episodes, index).returns
+        random = examine(learners, "random", episodes, index).returns
+        for lane in range(len(lanes)):
+            level = Level(
+                parameters=parameters,
+                beyond=beyond,
+                return_mean=float(greedy[lane].mean()),
+                return_std=float(greedy[lane].std()),
+                random=float(random[lane].mean()),
+                episodes=episodes,
+            )
+            by_lane[lane] = (*by_lane[lane], level)
+    return by_lane
 
 
 def measure(program: Program, state: TrainState, episodes: int) -> dict[str, Episodes]:
@@ -218,7 +245,10 @@ def draw_learning(scenario: Any, trained: Trained, lane: int) -> None:
         plots.learning_curve,
         trained.trials[lane] / "plots" / "learning_curve.png",
         trained.rows(lane),
-        panels=[tuple(panel) for panel in algorithm(scenario.algorithm.name).panels],
+        panels=[
+            *(tuple(panel) for panel in algorithm(scenario.algorithm.name).panels),
+            ("curriculum/level", "level of the curriculum"),
+        ],
         target=scenario.convergence.target_reward,
     )
 
@@ -298,8 +328,24 @@ def _closing_lines(summary: Summary, what: str, beside: str) -> list[str]:
         line += f"; {name.replace('_', ' ')} {brief(summary.baselines[name].iqm)}"
     if summary.target_reward is not None:
         line += f"; target {summary.target_reward:g}"
-    return [line + beside] + [
+    return [line + beside, *_level_lines(summary)] + [
         f"{name.replace('_', ' ')}: {_with_interval(score)}"
         for name, score in summary.scores.items()
         if score.iqm is not None
     ]
+
+
+def _level_lines(summary: Summary) -> list[str]:
+    """The levels of a curriculum in a sentence, with what they are like beyond those that were trained on."""
+    parts = {"Trained levels": False, "Beyond them": True}
+    sentences = []
+    for words, beyond in parts.items():
+        levels = [level for level in summary.levels if level.beyond == beyond]
+        returns = [
+            f"{level_words(level.parameters)}: {brief(level.returns.iqm)} "
+            f"(random {brief(level.random.iqm)})"
+            for level in levels
+        ]
+        if returns:
+            sentences.append(f"{words}, greedy return: {'; '.join(returns)}")
+    return sentences

@@ -4,7 +4,7 @@ environments (compiled, or pools on the host) + algorithm ─► agent ─► pr
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from proxima.core.seeds import trial_seeds
 from proxima.core.spaces import ObservationSpace, Space, flat_size
 from proxima.core.types import Env
 from proxima.domains import judging
+from proxima.domains.curriculum import course, leveled
 from proxima.domains.domain import Added, Facts, Planned, Prepared, Trainable, Trained, Verdict
 from proxima.domains.interface import Interface, interface_of
 from proxima.domains.judging import Built, Draw, Film, Rules
@@ -62,13 +63,22 @@ def compiled(
 
     `sample_cost` says how many samples of a small perceptron one of these nets costs.
     """
+    curriculum, followed = scenario.curriculum, None
+    if curriculum is not None:
+        evaluation_env, closing_env = evaluation_env or env, closing_env or evaluation_env or env
+        env, evaluation_env, closing_env = (
+            leveled(curriculum, each, scenario.env.name)
+            for each in (env, evaluation_env, closing_env)
+        )
+        steps = rollout_steps(scenario) * scenario.env.num_envs
+        followed = course(curriculum, scenario.training.max_steps, steps)
     problem = _problem(scenario, env.observation_space, env.action_space)
     layout = _layout(scenario, sample_cost, divisible=not problem.network.remembers)
     axis = DATA if layout.data_devices > 1 else None
     problem = problem._replace(axis=axis, env=env, foresees=foresees)
     chosen = algorithm(scenario.algorithm.name)
     agent = chosen.make(scenario.algorithm, problem)
-    collector = Collector(env, scenario.env.num_envs, rollout_steps(scenario), axis)
+    collector = Collector(env, scenario.env.num_envs, rollout_steps(scenario), axis, followed)
     program = compiled_program(
         agent, collector, layout, scenario.seed, evaluation_env, closing_env, chosen.acting
     )
@@ -80,6 +90,11 @@ def hosted(
     scenario: Any, spaces: tuple[ObservationSpace, Space], pools: Pools, interface: Interface
 ) -> Built:
     """The agent on environments that step on the host."""
+    if scenario.curriculum is not None:
+        raise ProximaError(
+            f"curriculum: is for compiled environments, and {scenario.env.name} on {scenario.env.backend} "
+            "steps on the host; use env.backend: gymnax, or an environment of your own in JAX"
+        )
     agent = algorithm(scenario.algorithm.name).make(scenario.algorithm, _problem(scenario, *spaces))
     program = host_program(
         agent,
@@ -187,8 +202,11 @@ def prepared(
         return {name: play(episodes) for name, play in rules.baselines.items()}
 
     def judge_all(trained: Trained) -> Verdict:
-        outcomes = judging.judge_lanes(built, trained.lanes, episodes, rules, baselines())
-        return judge(trained, outcomes)
+        lanes = trained.lanes
+        outcomes = judging.judge_lanes(built, lanes, episodes, rules, baselines())
+        levels = judging.judge_levels(built, lanes, episodes, scenario.curriculum)
+        judged = [replace(o, levels=each) for o, each in zip(outcomes, levels, strict=True)]
+        return judge(trained, judged)
 
     def draw_trial(trained: Trained, lane: int, outcome: Outcome) -> None:
         judging.draw_learning(scenario, trained, lane)

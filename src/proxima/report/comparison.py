@@ -55,7 +55,7 @@ def learning_figure(
         words += " Crosses: where trials failed." * bool(over_trials.failed)
     elif trials > 1:
         words = " Dots: where trials ended."
-    figure, axes = _captioned(_explain([over_trials]) + words, width)
+    figure, axes = captioned(_explain([over_trials]) + words, width)
     if many:
         low, first, third, high = over_trials.spread
         axes.fill_between(steps, low, high, alpha=0.22, color=SKY, linewidth=0)
@@ -92,7 +92,7 @@ def returns_figure(
         words += f" Grey: the random policy, {number(level)}."
     if summary["failed"]:
         words += f" {summary['failed']} failed, left out."
-    figure, axes = _captioned(words, width)  # the names have two lines but no label
+    figure, axes = captioned(words, width)  # the names have two lines but no label
     if sort:
         scale = _draw_sorted(axes, labels, returns_per_trial, means)
         if random is not None and np.isfinite(level):
@@ -120,7 +120,7 @@ def returns_figure(
 def compare_runs(path: str | Path, runs: Sequence[RunCurves], target: float | None = None) -> None:
     """Draw each run's IQM and interval over its trials in one picture."""
     bands = [band(run.curves) for run in runs]
-    figure, axes = _captioned(_explain(bands))
+    figure, axes = captioned(_explain(bands))
     for index, (run, over_trials) in enumerate(zip(runs, bands, strict=True)):
         dashes = ("-", (0, (6, 2)), (0, (2, 1.5)))[index // len(COLOURS) % 3]
         label = f"{run.name} (n = {over_trials.trials})"
@@ -207,7 +207,7 @@ def _explain(bands: Sequence[Band]) -> str:
     return " ".join(parts)
 
 
-def _captioned(text: str, width: float = WIDTH) -> tuple[Any, Any]:
+def captioned(text: str, width: float = WIDTH) -> tuple[Any, Any]:
     """A figure with its caption written, and the axes above it."""
     lines = textwrap.wrap(text, round(110 * width / WIDTH))  # what fits the figure's width
     figure = style.new_figure(4.5 if width >= WIDTH else 3.6, width)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from proxima.report import comparison
 from proxima.report.html import Content, Markup, alarm, fold, image, picture, section, tag
+from proxima.report.levels import levels_sections
 from proxima.report.numbers import MOST_ITEMS, Write, figure, has_interval, interval, with_interval
 from proxima.report.page import Page, RunData
 from proxima.report.plots import series
@@ -30,7 +31,7 @@ def page(run: RunData, scores: Mapping[str, tuple[str, Write]] = MappingProxyTyp
             for name, (words, write) in scores.items()
             if name in reached and reached[name]["iqm"] is not None
         ],
-        sections=[learning_section(run), _trials_section(run)],
+        sections=[learning_section(run), *levels_sections(run), _trials_section(run)],
         commands=commands(run),
         facts=facts(run),
     )

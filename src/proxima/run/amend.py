@@ -199,6 +199,9 @@ def _budget_effects(
         return
     for key in algorithm(wanted.algorithm.name).over_budget(wanted.algorithm):
         yield f"algorithm.{key} changes over the budget, and until now over another one"
+    levels = wanted.curriculum
+    if levels is not None and levels.by == "steps" and levels.at is None:
+        yield "curriculum.at is null, so that its levels begin at other steps now"
     usual = stage.schedule.updates_per_chunk
     if chunk_updates(before.training, stage.steps_per_update) != usual:
         yield (

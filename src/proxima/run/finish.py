@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from proxima.domains.domain import Planned, Trainable, Trained, Verdict
-from proxima.report import comparison
+from proxima.report import comparison, levels
 from proxima.report.chosen import chosen_trials
 from proxima.report.style import save
 from proxima.report.trials import draw_table, trial_rows
@@ -29,6 +29,7 @@ from proxima.run.results import (
     Aggregate,
     Change,
     Episodes,
+    LevelSummary,
     Number,
     Outcome,
     Registered,
@@ -242,6 +243,20 @@ def _summarize(run: Run, trials: Sequence[TrialResult], verdicts: Sequence[Any])
         paths={name: str(path) for name, path in paths.items()} | dict(added.paths),
         time=time_summary(run.clock),
         memory_peak_mb=peak_bytes() / MEGABYTE,
+        levels=_levels(trials),
+    )
+
+
+def _levels(trials: Sequence[TrialResult]) -> tuple[LevelSummary, ...]:
+    """Every level of a curriculum, over the trials."""
+    return tuple(
+        LevelSummary(
+            parameters=level.parameters,
+            beyond=level.beyond,
+            returns=_aggregate([trial.levels[index].return_mean for trial in trials], trials),
+            random=_aggregate([trial.levels[index].random for trial in trials], trials),
+        )
+        for index, level in enumerate(trials[0].levels)
     )
 
 
@@ -306,6 +321,11 @@ def _draw_all(run: Run, summary: Summary) -> None:
     )
     save(figure, folder / "final_returns.png")
     draw_table(folder / "trials.png", trial_rows(judged), title)
+    if summary.levels:
+        curves = read_curves(run.files, ("", levels.METRIC), summary.trials)
+        trained = sum(not level.beyond for level in summary.levels)
+        save(levels.levels_figure(curves, trained, title), folder / "curriculum.png")
+        save(levels.returns_figure(summary.levels, title), folder / "returns_by_level.png")
 
 
 def _returns(episodes: Episodes | None) -> list[float]:

@@ -115,7 +115,8 @@ def _final(trial: TrialResult) -> dict[str, float]:
     """The returns of the closing evaluations and the scores, as the tracker has them."""
     policies = {"greedy": trial.evaluation, "sampled": trial.sampled, "random": trial.random}
     returns = {f"{name}_return": e.return_mean for name, e in policies.items() if e is not None}
-    return _named(returns | dict(trial.scores))
+    levels = {f"level_{k}_return": e.return_mean for k, e in enumerate(trial.levels, 1)}
+    return _named(returns | dict(trial.scores) | levels)
 
 
 def _over_all(summary: Summary) -> dict[str, float]:

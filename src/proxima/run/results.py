@@ -100,6 +100,20 @@ class Alarm(Result):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Level(Result):
+    """What a trial's policy earns on one level of its curriculum."""
+
+    parameters: Mapping[str, float]
+    beyond: bool
+    """Whether it was never trained on."""
+    return_mean: Number
+    return_std: Number
+    random: Number
+    """Mean return of the random policy on the same episodes."""
+    episodes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Outcome(Result):
     """What judging finds out about one trial when a stage is over."""
 
@@ -113,6 +127,8 @@ class Outcome(Result):
     """Mean returns of others on the same episodes."""
     scores: Mapping[str, Number] = field(default_factory=dict)
     """In the problem's own terms; null where there is none, as of paths when no maze was solved."""
+    levels: tuple[Level, ...] = ()
+    """Of a curriculum, those beyond what was trained on last; none where there is no curriculum."""
     details: TrialDetails = None
     """What only the domain can say, in a type of its own."""
 
@@ -180,6 +196,7 @@ class TrialResult(Result):
     details: TrialDetails
     stages: Mapping[str, StageResult]
     time: Mapping[str, float]
+    levels: tuple[Level, ...] = ()
     mlflow_run_id: str | None = None
 
     def __repr__(self) -> str:
@@ -202,6 +219,17 @@ class Aggregate(Result):
     high: Number
     n: int
     failed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelSummary(Result):
+    """A level of a curriculum over all trials."""
+
+    parameters: Mapping[str, float]
+    beyond: bool
+    """Whether it was never trained on."""
+    returns: Aggregate
+    random: Aggregate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,6 +278,8 @@ class Summary(Result):
     paths: Mapping[str, str]
     time: Mapping[str, float]
     memory_peak_mb: float
+    levels: tuple[LevelSummary, ...] = ()
+    """Of a curriculum, those beyond what was trained on last."""
     mlflow_run_id: str | None = None
     mlflow_uri: str | None = None
     registered: tuple[Registered, ...] = ()

@@ -28,6 +28,7 @@ from proxima.track.tracker import TelemetryConfig, TrackingConfig
 from proxima.train.checkpoint import CheckpointConfig
 from proxima.train.config import EvaluationConfig, TrainingConfig
 from proxima.train.convergence import ConvergenceConfig
+from proxima.train.curriculum import CurriculumConfig
 
 RULES = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
 LAST = ("checkpoint", "tracking", "telemetry")  # sections that few people change
@@ -77,6 +78,8 @@ class EnvironmentScenario(Scenario, Generic[A, N]):
     """How the policy is measured."""
     convergence: ConvergenceConfig = field(default_factory=ConvergenceConfig)
     """What counts as solved."""
+    curriculum: CurriculumConfig | None = None
+    """Levels of the environment's numbers that training goes through; null: it trains on the task itself."""
 
 
 class Choice(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Any
 from proxima.build import DOMAINS, domain
 from proxima.core.faults import Fault, KeyPath
 from proxima.scenario.tree import EnvironmentScenario, Scenario, dotted, section_keys, section_types
+from proxima.train.curriculum import curriculum_faults
 from proxima.yaml import shown
 
 MOST_OF_A_NAME = 200  # bytes; the file system's 255 less what names of temporary files add
@@ -30,6 +31,9 @@ def common_faults(scenario: Scenario) -> Iterator[Fault]:
             paths = (("training", "max_steps"), ("training", "max_episodes"))
             text = "null, and training.max_episodes is null too: training would never end; set one"
             yield Fault(paths, text)
+        if scenario.curriculum is not None:
+            source = scenario.convergence.source
+            yield from curriculum_faults(scenario.curriculum, training.max_steps, source)
 
 
 def type_faults(errors: Sequence[Any], merged: dict[str, Any]) -> list[Fault]:

@@ -110,7 +110,9 @@ def specs(states: TrainState) -> PyTree:
     whole: PyTree = P(TRIAL)
     divided: PyTree = P(TRIAL, DATA)
     actors = jax.tree.map(lambda _: divided, states.actors)
-    return TrainState(learner_specs(states.learner), actors, Streams(whole, divided, whole))
+    curriculum = jax.tree.map(lambda _: whole, states.curriculum)
+    streams = Streams(whole, divided, whole)
+    return TrainState(learner_specs(states.learner), actors, streams, curriculum)
 
 
 def learner_specs(learners: PyTree) -> PyTree:

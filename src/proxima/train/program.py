@@ -49,6 +49,8 @@ class Program(NamedTuple):
     steps_per_update: int
     # At checkpoints: what cannot be saved starts afresh.
     reseed: Callable[[TrainState], TrainState] = lambda states: states
+    # With a curriculum, the closing evaluation on one of its levels: learners, policy, episodes, level.
+    examine_level: Callable[[PyTree, Policy, int, int], Evaluation] | None = None
     exact_anywhere: bool = True  # False: exact resume only from states just returned by `reseed`
     close: Callable[[], None] = lambda: None
     # states → seconds per update by part; None: every chunk says so itself, as time/env and the like.

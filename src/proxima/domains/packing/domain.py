@@ -27,9 +27,15 @@ def prepare(scenario: PackingScenario) -> Prepared:
     """The scenario's environment, and its rules on new instances."""
     from proxima.domains.packing.baselines import RULES, scores
     from proxima.domains.packing.jumanji import interface, make
+    from proxima.domains.packing.maze import SIDE, Maze, check_sides
     from proxima.train.compiled.episodes import play
 
-    env, name = make(scenario.env, scenario.seed), scenario.env.name
+    name, curriculum = scenario.env.name, scenario.curriculum
+    sides = {} if curriculum is None else {**curriculum.parameters}
+    env = make(scenario.env, scenario.seed, sides.get(SIDE, ()))
+    if curriculum is not None and isinstance(env.problem, Maze):
+        beyond = curriculum.beyond.get(SIDE, ())
+        check_sides(f"curriculum.beyond.{SIDE}", beyond, env.problem.grid)
     evaluation_env = replace(env, pool=None)  # makes a new instance at each reset
     baselines = {
         rule: partial(play, act, evaluation_env, scenario.seed)

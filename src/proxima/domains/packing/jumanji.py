@@ -22,7 +22,7 @@ import functools
 import importlib
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -48,6 +48,8 @@ from proxima.core.types import PyTree, Step
 from proxima.domains.environments import check_params, strongly_typed, suggestion
 from proxima.domains.interface import Interface, described_choices, interface_of
 from proxima.domains.packing.binpack import BinPack
+from proxima.domains.packing.maze import NAME as MAZE
+from proxima.domains.packing.maze import SIDE, Maze, check_sides, largest_side
 from proxima.domains.packing.scenario import PackingEnvConfig
 
 NO_LIMIT = 2**30  # steps that no episode takes
@@ -73,16 +75,16 @@ class Jumanji(eqx.Module):
 
     def generate(self, key: Array) -> tuple[PyTree, PyTree]:
         """A new instance and its first observation."""
-        return self._seen(*self.inner.reset(key))
+        return self.seen(*self.inner.reset(key))
 
     def step(self, state: PyTree, action: Array, key: Array) -> tuple[PyTree, PyTree, Array, Array]:
         """State, observation, reward and whether the episode has come to its end."""
         action = _in_parts(self.action_space, self.parts, action)
         state, timestep = self.inner.step(dataclasses.replace(state, key=key), action)
         reward = jnp.asarray(timestep.reward, jnp.float32)
-        return *self._seen(state, timestep), reward, timestep.last()
+        return *self.seen(state, timestep), reward, timestep.last()
 
-    def _seen(self, state: PyTree, timestep: Any) -> tuple[PyTree, dict[str, Array]]:
+    def seen(self, state: PyTree, timestep: Any) -> tuple[PyTree, dict[str, Array]]:
         """The state without its key, and the observation."""
         obs = named_arrays(timestep.observation)
         if ACTION_MASK in obs:
@@ -93,9 +95,10 @@ class Jumanji(eqx.Module):
 class PackingEnv(eqx.Module):
     """A problem as an Env: with a time limit, and instances from a pool or made anew."""
 
-    problem: BinPack | Jumanji
+    problem: BinPack | Jumanji | Maze
     limit: Array  # steps of an episode, int32
     pool: tuple[PyTree, PyTree] | None  # states and first observations, (instances, ...)
+    sides: Array | None  # of the pool's mazes: as many of each, one side after the other
     observation_space: Fields = eqx.field(static=True)
     action_space: Discrete | MultiDiscrete = eqx.field(static=True)
 
@@ -104,9 +107,17 @@ class PackingEnv(eqx.Module):
             inner, obs = self.problem.generate(key)
         else:
             instances = len(jax.tree.leaves(self.pool)[0])
-            index = jax.random.randint(key, (), 0, instances)
+            index = self._of_side(key, instances)
             inner, obs = jax.tree.map(lambda leaf: leaf[index], self.pool)
         return Playing(inner, jnp.int32(0)), obs
+
+    def _of_side(self, key: Array, instances: int) -> Array:
+        """A random place in the pool; of mazes, among those that have the side of the moment."""
+        if self.sides is None or not isinstance(self.problem, Maze):
+            return jax.random.randint(key, (), 0, instances)
+        count = instances // len(self.sides)
+        block = jnp.argmax(self.sides == self.problem.side)
+        return block * count + jax.random.randint(key, (), 0, count)
 
     def step(self, state: Playing, action: Array, key: Array) -> tuple[Playing, Step]:
         inner, obs, reward, ended = self.problem.step(state.inner, action, key)
@@ -148,15 +159,41 @@ def _in_parts(space: Discrete | MultiDiscrete, parts: tuple[int, ...], action: A
     return jnp.stack(jnp.unravel_index(action, parts), axis=-1).astype(jnp.int32)
 
 
-def make(config: PackingEnvConfig, seed: int) -> PackingEnv:
-    """The named environment; its pool of instances, if there is one, is drawn from the seed."""
-    problem, most = _problem(config.name, tuple(sorted(config.params.items())))
-    pool = make_pool(problem, config.instances, seed) if config.instances else None
+def make(config: PackingEnvConfig, seed: int, trained: Sequence[float] = ()) -> PackingEnv:
+    """The named environment; its pool of instances, if there is one, is drawn from the seed.
+
+    trained: the sides of mazes that a curriculum trains on, which must be in the pool besides its own.
+    """
+    params, sides = dict(config.params), None
+    is_sided = config.name == MAZE and bool(SIDE in params or trained)
+    own = params.pop(SIDE, None) if is_sided else None
+    problem, most = _problem(config.name, tuple(sorted(params.items())))
+    if is_sided:
+        assert isinstance(problem, Jumanji)
+        own = largest_side(problem) if own is None else own
+        check_sides(f"env.params.{SIDE}", [own], problem)
+        check_sides(f"curriculum.parameters.{SIDE}", trained, problem)
+        problem = Maze(jnp.int32(own), problem)
+        if config.instances:
+            sides = jnp.array(sorted({int(side) for side in (own, *trained)}), jnp.int32)
+    pool = make_pool(problem, config.instances, seed, sides) if config.instances else None
     limit = jnp.int32(config.max_steps_per_episode or most)
-    return PackingEnv(problem, limit, pool, problem.observation_space, problem.action_space)
+    return PackingEnv(problem, limit, pool, sides, problem.observation_space, problem.action_space)
 
 
-def make_pool(problem: BinPack | Jumanji, instances: int, seed: int) -> tuple[PyTree, PyTree]:
+def make_pool(
+    problem: BinPack | Jumanji | Maze, instances: int, seed: int, sides: Array | None = None
+) -> tuple[PyTree, PyTree]:
+    """The instances of a pool, as many of each side where there are sides."""
+    if sides is None:
+        return _made(problem, instances, seed)
+    made = [
+        _made(eqx.tree_at(lambda maze: maze.side, problem, side), instances, seed) for side in sides
+    ]
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *made)
+
+
+def _made(problem: BinPack | Jumanji | Maze, instances: int, seed: int) -> tuple[PyTree, PyTree]:
     """Instances and their first observations, made block by block: all at once would need more memory."""
     block = min(BLOCK, instances)
     blocks = -(-instances // block)

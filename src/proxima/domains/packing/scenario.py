@@ -27,7 +27,8 @@ class PackingEnvConfig:
     Evaluation always makes new ones, so that it never sees an instance that was trained on."""
     params: Mapping[str, float | int | bool | str] = field(default_factory=dict)
     """The environment's own settings and its generator's: max_num_items and max_num_ems of BinPack,
-    num_rows and num_cols of Maze; generator names another of Jumanji's generators, like ToyGenerator."""
+    num_rows and num_cols of Maze, and side for a square one in a corner of these; generator names another of
+    Jumanji's generators, like ToyGenerator."""
 
 
 @with_config(RULES)

@@ -21,6 +21,7 @@ from proxima.domains.trading.rollouts import (
 )
 from proxima.report import html, returns
 from proxima.report.chosen import median_index
+from proxima.report.levels import levels_sections
 from proxima.report.numbers import Write, figure, has_interval, interval, share, with_interval
 from proxima.report.page import Page, RunData
 from proxima.report.statistics import interval_words
@@ -91,6 +92,7 @@ def page(run: RunData) -> Page:
                 html.fold("Validation split", _metric_table(summary, "validation")),
                 html.fold("Train split", _metric_table(summary, "train")),
             ),
+            *levels_sections(run),
             html.section("Trials", *_trials(summary, median)),
         ],
         commands=returns.commands(run),

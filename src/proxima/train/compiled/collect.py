@@ -7,10 +7,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from proxima.core.curriculum import Begun, Course, tally
 from proxima.core.parallel import sum_over
 from proxima.core.trees import select
 from proxima.core.types import Agent, Env, PyTree, Streams, Transition, View
 from proxima.train.compiled.episodes import finished_episodes
+from proxima.train.compiled.levels import TALLY
 
 
 class Actors(NamedTuple):
@@ -30,6 +32,7 @@ class Collector(eqx.Module):
     num_envs: int = eqx.field(static=True)
     steps: int = eqx.field(static=True)
     axis: str | None = eqx.field(static=True, default=None)  # mesh axis of the environments
+    course: Course | None = None  # of a curriculum; then the environment has levels
 
     def init(self, reset_keys: Array, memory: PyTree = None) -> Actors:
         """Freshly reset environments, one per key, and what the agent remembers of them."""
@@ -46,7 +49,7 @@ class Collector(eqx.Module):
 
     def __call__(
         self, agent: Agent, learner: PyTree, actors: Actors, key: Streams
-    ) -> tuple[Actors, Transition, dict[str, Array]]:
+    ) -> tuple[Actors, Transition, dict[str, PyTree]]:
         """The actors afterwards, the rollout (T, B, ...), and sums over the episodes that ended."""
         step_keys, resets = self.draw(key.env)
         act_key = key.act
@@ -68,6 +71,9 @@ class Collector(eqx.Module):
         rows = (noise, step_keys, resets)
         start = (actors.env_state, actors.obs, actors.memory)
         (env_state, obs, memory), rollout = jax.lax.scan(step, start, rows)
-        actors = actors._replace(env_state=env_state, obs=obs, memory=memory)
+        before, actors = actors, actors._replace(env_state=env_state, obs=obs, memory=memory)
         actors, episodes = finished_episodes(rollout, actors)
+        if self.course is not None:
+            begun = Begun(before.episode_return, before.env_state.level)
+            episodes[TALLY] = tally(self.course, rollout, begun, resets[0].level)
         return actors, rollout, sum_over(self.axis, episodes)

@@ -147,7 +147,7 @@ def _record(agent: Agent, env: Env, learner: PyTree, key: Array, steps: int) -> 
     return jax.lax.scan(step, start, jax.random.split(step_key, steps))[1]
 
 
-def finished_episodes(rollout: Transition, actors: PyTree) -> tuple[PyTree, dict[str, Array]]:
+def finished_episodes(rollout: Transition, actors: PyTree) -> tuple[PyTree, dict[str, PyTree]]:
     """The actors with what their open episodes carry on, and sums over those that the rollout ends.
 
     A step counts towards a finished episode when an ending lies at or after it; what the episode had

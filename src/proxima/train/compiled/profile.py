@@ -90,6 +90,8 @@ def profiler(
 
     def profile(states: TrainState) -> Profile:
         rollout = _rollouts(layout, agent, collector, states, jnp.int32(1))
+        # What learns from one rollout again and again meets no levels.
+        taught = states._replace(actors=swapped(rollout, 1), curriculum=None)
         replay = states._replace(learner=PerEnv(swapped(rollout.action, 1)))
         rollouts = _seconds(partial(_rollouts, layout, agent, collector, states))
         steps = _seconds(partial(_rollouts, layout, Replaying(), collector, replay))
@@ -97,7 +99,7 @@ def profiler(
             "rollout": rollouts,
             "env": steps,
             acting: max(0.0, rollouts - steps),
-            "learn": _seconds(chunks(Repeating(), states._replace(actors=swapped(rollout, 1)))),
+            "learn": _seconds(chunks(Repeating(), taught)),
             "update": _seconds(chunks(collector, states)),
         }
 

@@ -17,12 +17,13 @@ from jax.sharding import PartitionSpec as P
 from proxima.core.algorithm import Acting
 from proxima.core.seeds import first_keys, split_streams
 from proxima.core.trees import select
-from proxima.core.types import Agent, Env, TrainState
+from proxima.core.types import Agent, Env, PyTree, TrainState
 from proxima.train.compiled.collect import Collector
 from proxima.train.compiled.episodes import evaluator, recorder
+from proxima.train.compiled.levels import Leveled, at_standing, followed, only
 from proxima.train.compiled.profile import profiler
 from proxima.train.devices import TRIAL, Layout, lay_out, on_devices, over_trials, specs, zeros_like
-from proxima.train.program import Program
+from proxima.train.program import Evaluation, Policy, Program
 from proxima.train.stage import is_watched
 
 Updated = tuple[TrainState, dict[str, Array]]  # states, and metrics or their sums
@@ -63,6 +64,11 @@ def compiled_program(
             evaluation.result()
         return states
 
+    def examine_level(learners: PyTree, policy: Policy, episodes: int, level: int) -> Evaluation:
+        assert isinstance(closing_env, Leveled)  # as the environment of every curriculum
+        env = only(closing_env, level)
+        return evaluator(agent, env, layout, experiment_seed)(learners, policy, episodes)
+
     return Program(
         init=init,
         shapes=lambda trials: jax.eval_shape(_init, agent, collector, np.zeros(trials, np.uint32)),
@@ -73,6 +79,7 @@ def compiled_program(
         examine=evaluator(agent, closing_env, layout, experiment_seed),
         record=recorder(agent, closing_env, experiment_seed),
         steps_per_update=collector.num_envs * collector.steps,
+        examine_level=None if collector.course is None else examine_level,
         profile=profiler(partial(chunk, layout, agent), agent, collector, layout, acting),
     )
 
@@ -83,8 +90,10 @@ def _init(agent: Agent, collector: Collector, seeds: Array) -> TrainState:
 
     def one(seed: Array) -> TrainState:
         keys = first_keys(seed, collector.num_envs)
-        actors = collector.init(keys.resets, agent.memory(collector.num_envs))
-        return TrainState(agent.init(keys.weights), actors, keys.streams)
+        standing = None if collector.course is None else collector.course.rule.init()
+        first = at_standing(collector, standing)
+        actors = first.init(keys.resets, agent.memory(collector.num_envs))
+        return TrainState(agent.init(keys.weights), actors, keys.streams, standing)
 
     return jax.vmap(one)(seeds)
 
@@ -140,9 +149,11 @@ def run_updates(agent: Agent, collector: Collector, state: TrainState, updates: 
 def update_step(agent: Agent, collector: Collector, state: TrainState) -> Updated:
     """Collect with the current policy, learn from it: every algorithm and every domain is this."""
     key, use = split_streams(state.key)
+    collector = at_standing(collector, state.curriculum)
     actors, rollout, episodes = collector(agent, state.learner, state.actors, use)
     learner, metrics = agent.update(state.learner, rollout, use.shuffle)
-    return TrainState(learner, actors, key), metrics | episodes
+    curriculum, episodes = followed(collector, state.curriculum, episodes)
+    return TrainState(learner, actors, key, curriculum), metrics | episodes
 
 
 def all_finite(sums: dict[str, Array]) -> Array:
