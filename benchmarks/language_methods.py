@@ -19,24 +19,29 @@ from typing import NamedTuple
 
 from proxima.core.errors import ProximaError
 from proxima.domains.language.config import LanguageScenario
+from proxima.domains.language.samples_page import PROMPTS
 from proxima.domains.language.stages import COMPLETIONS, policy_of
-from proxima.report.statistics import aggregate, interval_words
-from proxima.run.files import find_run
+from proxima.report.statistics import aggregate, interval_words, paired_comparison
+from proxima.run.files import find_run, read_json
 from proxima.run.read import load_scenario, read_summary
 
 FIGURES = ("reward", "judge", "kl", "eos_rate", "length", "distinct_2")
+PAIRED = ("reward", "judge", "kl")
 START, END = "<!-- methods: made by benchmarks/language_methods.py -->", "<!-- end of methods -->"
 REFERENCE = "SFT"
 ALMOST = 1e-4  # how far two measurements of one reference may differ: a sum in another order
 
 Figures = Mapping[str, float | None]
+ByPrompt = Mapping[str, Sequence[float]]
 
 
 class Method(NamedTuple):
-    """The trials of one method, by seed: figures before its first update and at its end."""
+    """The trials of one method, by seed: figures before its first update and at its end, also by prompt."""
 
     before: dict[int, Figures]
     after: dict[int, Figures]
+    prompts_before: dict[int, ByPrompt]
+    prompts_after: dict[int, ByPrompt]
 
 
 def name_of(scenario: LanguageScenario) -> str:
@@ -58,11 +63,14 @@ def read_methods(references: Sequence[str], output: str) -> dict[str, Method]:
             raise ProximaError(f"{reference}: is no run about language")
         name, stage = name_of(scenario), policy_of(scenario)
         assert stage is not None
-        method = methods.setdefault(name, Method({}, {}))
+        method = methods.setdefault(name, Method({}, {}, {}, {}))
         for trial in read_summary(files).trials:
             if stage.name in trial.stages:
                 result = trial.stages[stage.name]
                 method.before[trial.seed], method.after[trial.seed] = result.first, result.last
+                by_prompt = read_json(files.trial(trial.trial) / stage.name / PROMPTS)
+                method.prompts_before[trial.seed] = by_prompt["before"]
+                method.prompts_after[trial.seed] = by_prompt["after"]
     seeds = set.intersection(*(set(method.after) for method in methods.values()))
     if not seeds:
         raise ProximaError("these runs have no seed in common, so they cannot be compared")
@@ -106,52 +114,51 @@ def table(methods: Mapping[str, Method]) -> str:
 
 
 def differences(methods: Mapping[str, Method]) -> list[str]:
-    """Each method beside the one before it, seed by seed."""
-    names, lines = list(methods), []
-    for one, other in zip(names[1:], names, strict=False):
-        gaps = {
-            figure: [
-                gap(trial.get(figure), methods[other].after[seed].get(figure))
-                for seed, trial in methods[one].after.items()
-            ]
-            for figure in ("reward", "judge", "kl")
-        }
-        words = ", ".join(
-            f"{figure} {cell(values, figure, '+')}" for figure, values in gaps.items()
-        )
-        lines.append(f"- {one} − {other}, seed by seed: {words}.")
-    return lines
+    """What each method gained over its start, and how it differs from the first; prompt by prompt."""
+    (first, reference), *others = methods.items()
+    lines = [
+        f"- {name} − {REFERENCE}: {difference(method.prompts_after, method.prompts_before)}."
+        for name, method in methods.items()
+    ]
+    return lines + [
+        f"- {name} − {first}: {difference(method.prompts_after, reference.prompts_after)}."
+        for name, method in others
+    ]
 
 
-def gap(one: float | None, other: float | None) -> float | None:
-    """The difference, where both are known."""
-    return None if one is None or other is None else one - other
+def difference(one: Mapping[int, ByPrompt], other: Mapping[int, ByPrompt]) -> str:
+    """Paired mean differences with their intervals, over trials or of a single one over prompts."""
+    words = []
+    for figure in PAIRED:
+        if all(figure in trial for trial in (*one.values(), *other.values())):
+            trials = [[side[seed][figure] for seed in one] for side in (one, other)]
+            found = paired_comparison(*trials)
+            keys = ("difference", "difference_low", "difference_high")
+            middle, low, high = (f"{found[key]:+.2f}".replace("-", "−") for key in keys)
+            words.append(f"{figure} {middle} [{low}, {high}]")
+    return ", ".join(words)
 
 
-def cell(values: Sequence[float | None], figure: str, sign: str = "") -> str:
+def cell(values: Sequence[float | None], figure: str) -> str:
     """The interquartile mean and its interval, as the figure is written."""
     summary = aggregate([float("nan") if value is None else value for value in values])
-    form = (
-        COMPLETIONS[figure].form.replace("+", "").replace(".3f", ".2f").replace("{:", f"{{:{sign}")
-    )
+    form = COMPLETIONS[figure].form.replace("+", "").replace(".3f", ".2f")
     middle, low, high = (
-        "–"
-        if summary[key] is None
-        else form.format(summary[key]).replace("-", "−").replace("%", " %")
-        for key in ("iqm", "low", "high")
+        "–" if value is None else form.format(value).replace("-", "−").replace("%", " %")
+        for value in (summary["iqm"], summary["low"], summary["high"])
     )
     return middle if summary["low"] is None else f"{middle} [{low}, {high}]"
 
 
 def note(method: Method) -> str:
-    seeds = list(method.after)
-    over = f"interquartile means and {interval_words(len(seeds))}s over" if len(seeds) > 1 else "of"
-    words = ", ".join(map(str, seeds))
-    plural = "s" * (len(seeds) > 1)
-    return (
-        f"Held-out prompts, the same and with the same random numbers for every row of a seed; {over} "
-        f"{len(seeds)} trial{plural} (seed{plural} {words})."
-    )
+    """What the numbers are over."""
+    seeds, prompts = list(method.after), len(next(iter(method.prompts_after.values()))["kl"])
+    words = f"{prompts} held-out prompts, the same and with the same random numbers for all rows of a seed. "
+    if len(seeds) == 1:
+        words += f"One trial (seed {seeds[0]}): intervals are over prompts, 95 %, about these very policies; "
+        return words + "another seed would give others."
+    over = f"Interquartile means and {interval_words(len(seeds))}s over {len(seeds)} trials"
+    return f"{words}{over} (seeds {', '.join(map(str, seeds))}); differences are paired by seed and prompt."
 
 
 def into(path: Path, text: str) -> None:

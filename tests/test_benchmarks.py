@@ -44,12 +44,17 @@ def test_methods_are_set_beside_each_other_seed_by_seed(tmp_path):
     def method(gain, start=0.0):
         before = {seed: dict.fromkeys(names, start + seed) for seed in range(5)}
         after = {seed: dict.fromkeys(names, start + seed + gain) for seed in range(5)}
-        return methods["Method"](before, after)
+        prompts = [
+            {seed: {name: [value] * 3 for name, value in row.items()} for seed, row in part.items()}
+            for part in (before, after)
+        ]
+        return methods["Method"](before, after, *prompts)
 
     both = {"PPO": method(1.0), "DPO": method(0.5)}
     text = methods["table"](both)
     assert "| SFT | 2.00 [" in text and "| PPO | 3.00 [" in text and "| DPO | 2.50 [" in text
-    assert "- DPO − PPO, seed by seed: reward −0.50 [−0.50, −0.50]" in text
+    assert "- PPO − SFT: reward +1.00 [+1.00, +1.00], judge" in text
+    assert "- DPO − PPO: reward −0.50 [−0.50, −0.50], judge" in text
     assert "95 % intervals over 5 trials (seeds 0, 1, 2, 3, 4)" in text
     with pytest.raises(ProximaError, match="PPO and DPO did not start alike with seed 0"):
         methods["table"](both | {"DPO": method(0.5, start=0.1)})

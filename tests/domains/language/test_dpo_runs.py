@@ -143,4 +143,4 @@ def test_given_pairs_with_lora_by_ipo_and_the_best_checkpoint(tmp_path, monkeypa
     assert len(json.loads(run_main(asked, capsys, monkeypatch).out)["before"]) == 1
     methods = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks" / "language_methods.py"))
     text = methods["table"](methods["read_methods"](["movie_critic_dpo"], "logs"))
-    assert "| SFT |" in text and "| IPO |" in text and "of 1 trial (seed 0)" in text
+    assert "| SFT |" in text and "| IPO |" in text and "One trial (seed 0)" in text

@@ -264,7 +264,7 @@ def test_remedies_are_those_of_the_stage_that_trains_the_policy():
     assert "Raise kl.coefficient or lower kl.target, or" in ppo[0].text
     assert "Raise reward.missing_eos_penalty, or" in ppo[1].text
     assert "Raise dpo.beta or lower dpo.learning_rate, or" in dpo[0].text
-    assert "Set dpo.length_normalized, or" in dpo[1].text
+    assert "Raise dpo.beta or lower dpo.learning_rate, or allow" in dpo[1].text
 
 
 def test_alarms_have_bounds():

@@ -221,8 +221,7 @@ DPO = LanguageStage(
     checks=dpo_faults,
     ahead="proxima.domains.language.dpo:check_ahead",
     model="model",
-    # a sum over more tokens may be a larger margin
-    remedies=Remedies("raise dpo.beta or lower dpo.learning_rate", "set dpo.length_normalized"),
+    remedies=Remedies(*["raise dpo.beta or lower dpo.learning_rate"] * 2),
 )
 POLICIES = (DPO, PPO)  # one of them at most: pages and curves are about it
 # in the order in which they run
