@@ -93,3 +93,16 @@ def test_the_command_says_which_checkpoint_and_which_trials_there_are(run, capsy
     assert said.code == 1 and "has no trial 7; there are: 0, 1" in said.err
     said = run_main(["evaluate", run / "trial_0", "--trial", 1], capsys, monkeypatch)
     assert said.code == 1 and "is a trial already" in said.err
+
+
+def test_new_data_is_for_those_that_are_trained_on_data(run, capsys, monkeypatch):
+    for command in (
+        ["evaluate", str(run), "--data", "new.csv"],
+        ["trade", str(run), "--bars", "-"],
+    ):
+        said = run_main(command, capsys, monkeypatch)
+        assert said.code == 1 and "Traceback" not in said.err
+        assert (
+            "cartpole is not trained on a file of data" in said.err
+            or "no trading policy" in said.err
+        )
