@@ -75,7 +75,7 @@ SIZES = {
     ),
 }
 # Few boxes, small mazes, and nets as small: most of the time of a small run is their compiling.
-BOARDS = {
+BOARDS: dict[str, tuple[str, ...]] = {
     "BinPack-v2": (
         "env.params={max_num_items: 4, max_num_ems: 6}",
         "env.instances=8",
@@ -87,8 +87,12 @@ BOARDS = {
         "network={channels: 2, sweeps: 4}",
     ),
 }
-# A game of Atari would be played to its end, and seen by a net of a million weights.
-BOARDS["Pong-v5"] = ("env.max_steps_per_episode=12", "env.atari.screen_size=36")
+# Games would be played to their end, Freeway for 2,500 steps, and Atari's be seen by a million weights.
+BOARDS |= {
+    "Pong-v5": ("env.max_steps_per_episode=12", "env.atari.screen_size=36"),
+    "Freeway-MinAtar": ("env.max_steps_per_episode=12",),
+    "SpaceInvaders-MinAtar": ("env.max_steps_per_episode=12",),
+}
 GROWING = "curriculum={parameters: {side: [2, 3]}, beyond: {side: [4]}}"  # in so small a grid
 ROWS = "data.rows=1000"  # enough for the longest window of any scenario's features
 BUDGET = (*SMALL, *SIZES["ppo"])

@@ -186,7 +186,9 @@ def test_the_page_about_pictures_has_every_setting_and_its_default():
     section = page.partition("| `env.atari` |")[2].partition("\n\n")[0]
     rows = dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", section, re.MULTILINE))
     defaults = {field.name: field.default for field in fields(AtariConfig)}
-    assert rows == {
-        name: f"{value:g}" if not isinstance(value, bool) else str(value).lower()
+    words = {True: "true", False: "false"}
+    told = {
+        name: words[value] if isinstance(value, bool) else f"{value:g}"
         for name, value in defaults.items()
     }
+    assert rows == told
