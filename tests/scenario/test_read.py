@@ -24,9 +24,9 @@ from proxima.scenario import (
 
 SHIPPED = [
     "acrobot",
-    "bipedal_walker_sac",
     "binpack_ppo",
     "binpack_spo",
+    "bipedal_walker_sac",
     "breakout_minatar",
     "cartpole",
     "cartpole_envpool",
