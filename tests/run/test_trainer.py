@@ -212,7 +212,10 @@ def test_other_trainers_take_the_same():
     assert sac.scenario.algorithm.name == "sac"
     dqn = proxima.DQNTrainer("CartPole-v1", num_envs=2, max_steps=128, n_step=2, **small)
     build(dqn.scenario).program.close()
-    assert proxima.PQNTrainer("CartPole-v1", **small).scenario.algorithm.batch_size == 32 * 4
+    assert (
+        proxima.PQNTrainer("CartPole-v1", max_steps=128, **small).scenario.algorithm.batch_size
+        == 128
+    )
     spo = proxima.SPOTrainer(
         own_compiled.Corridor(),
         num_envs=4,
