@@ -212,10 +212,8 @@ def test_other_trainers_take_the_same():
     assert sac.scenario.algorithm.name == "sac"
     dqn = proxima.DQNTrainer("CartPole-v1", num_envs=2, max_steps=128, n_step=2, **small)
     build(dqn.scenario).program.close()
-    assert (
-        proxima.PQNTrainer("CartPole-v1", max_steps=128, **small).scenario.algorithm.batch_size
-        == 128
-    )
+    pqn = proxima.PQNTrainer("CartPole-v1", num_envs=2, max_steps=128, **small)
+    assert pqn.scenario.algorithm.batch_size == 32 * 2
     spo = proxima.SPOTrainer(
         own_compiled.Corridor(),
         num_envs=4,
