@@ -114,7 +114,7 @@ def returns_figure(levels: Sequence[Record], title: str = "", width: float = WID
             axes.vlines([index], [low], [high], color=BLUE, linewidth=2.4, alpha=0.5)
     if trained < len(levels):
         axes.axvspan(trained - 0.5, len(levels) - 0.5, color=VERMILLION, alpha=0.08, linewidth=0)
-    shown = [tick - 1 for tick in _whole_ticks(len(levels))]
+    shown = [tick - 1 for tick in _whole_ticks(len(levels), int(8 * width / WIDTH))]
     names = [_tick_words(levels, index) for index in shown]
     x = Scale(-0.5, len(levels) - 0.5, shown, names)
     style.frame(axes, title, "", "mean episode return", x=x)
