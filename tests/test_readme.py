@@ -6,6 +6,7 @@ import shlex
 import tomllib
 from pathlib import Path
 
+import polars as pl
 import pytest
 from tiny import LANGUAGE, TINY, flags, run_main
 
@@ -21,7 +22,7 @@ def test_the_daily_commands_run_in_their_order(workdir, capsys, monkeypatch):
     """What the budget leaves alone is the README's own: names, flags, order."""
     assert [words.split()[1] for words in DAILY] == [
         "experiment", "scenarios", "evaluate", "resume", "compare",
-        "generate-data", "peek", "experiment", "report", "experiment", "generate",
+        "generate-data", "peek", "experiment", "report", "trade", "export", "experiment", "generate",
     ]  # fmt: skip
     small, sizes = flags(*TINY), LANGUAGE | {"sft.batch_size": 512}
     language = flags(*(f"{key}={json.dumps(value)}" for key, value in sizes.items()))
@@ -29,6 +30,8 @@ def test_the_daily_commands_run_in_their_order(workdir, capsys, monkeypatch):
     assert host.code == 0, host.err
     for words in DAILY:
         arguments = shlex.split(words)[1:]
+        if arguments[0] == "trade":
+            write_bars_after(Path("data/raw/synthetic/sine_wave.parquet"), Path("new_bars.csv"))
         if "movie_critic" in arguments:
             arguments += language if arguments[0] == "experiment" else ["--new-tokens", "4"]
         elif arguments[0] == "experiment":
@@ -38,6 +41,14 @@ def test_the_daily_commands_run_in_their_order(workdir, capsys, monkeypatch):
         assert done.out
     assert Path("cartpole.gif").read_bytes().startswith(b"GIF8")
     assert Path("comparison.png").exists()
+
+
+def write_bars_after(known: Path, new: Path) -> None:
+    """The first bars once more, after the last one."""
+    bars = pl.read_parquet(known)
+    spacing = bars["time"][1] - bars["time"][0]
+    times = [bars["time"][-1] + spacing * step for step in range(1, 6)]
+    bars.head(5).with_columns(time=pl.Series(times)).write_csv(new)
 
 
 @pytest.mark.parametrize("code", EXAMPLES)

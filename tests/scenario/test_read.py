@@ -53,6 +53,7 @@ SHIPPED = [
     "mean_reversion_ddpg",
     "memory_chain",
     "mountain_car_continuous",
+    "mountain_car_continuous_memory",
     "mountain_car_continuous_sac",
     "movie_critic",
     "movie_critic_dpo",
