@@ -41,12 +41,12 @@ def test_by_success_a_level_ends_when_its_window_scores_enough(seed):
     for row in tallies(seed):
         assert np.asarray(rule.chances(standing)).tolist() == [k == level for k in range(LEVELS)]
         standing = follow(standing, row)
-        count, score = count + int(row.count[level]), score + float(row.score[level])
+        count, score = count + int(row.episodes[level]), score + float(row.score[level])
         if count >= window:
             if score / count >= threshold and level < LEVELS - 1:
                 level, rises = level + 1, rises + 1
             count, score = 0, 0.0
-        assert (int(standing.level), int(standing.count)) == (level, count)
+        assert (int(standing.level), int(standing.episodes)) == (level, count)
         assert float(standing.score) == pytest.approx(score, abs=1e-5)
     assert rises == LEVELS - 1, "the test should see every level"
 
@@ -61,8 +61,8 @@ def test_by_progress_levels_are_as_likely_as_their_scores_change(seed):
     for row in tallies(seed):
         standing = follow(standing, row)
         for level in range(LEVELS):
-            for _ in range(int(row.count[level])):
-                mean = float(row.score[level]) / float(row.count[level])
+            for _ in range(int(row.episodes[level])):
+                mean = float(row.score[level]) / float(row.episodes[level])
                 pair = means.setdefault(level, [mean, mean])
                 pair[0] += fast * (mean - pair[0])
                 pair[1] += slow * (mean - pair[1])
@@ -118,6 +118,6 @@ def test_episodes_are_counted_under_the_level_they_began_with(success):
     course = Course(BySteps(jnp.zeros(1, jnp.int32)), jnp.float32(success), LEVELS)
     begun = Begun(jnp.asarray(earned), jnp.asarray(level, jnp.int32))
     found = jax.jit(tally)(course, rollout, begun, jnp.asarray(next_level, jnp.int32))
-    np.testing.assert_array_equal(found.count, count)
+    np.testing.assert_array_equal(found.episodes, count)
     np.testing.assert_allclose(found.score, score, rtol=1e-4, atol=1e-4)
     assert count.min() > 0

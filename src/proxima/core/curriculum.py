@@ -23,7 +23,7 @@ from proxima.core.types import PyTree, Transition
 class Tally(NamedTuple):
     """The episodes that ended in an update, by level: how many, and the sum of their scores, (levels,)."""
 
-    count: Array
+    episodes: Array
     score: Array
 
 
@@ -47,7 +47,8 @@ class BySteps(eqx.Module):
     def chances(self, updates: Array) -> Array:
         """All of it for the last level that has begun."""
         level = jnp.sum(self.begins <= updates) - 1
-        return jax.nn.one_hot(level, len(self.begins))
+        chances: Array = jax.nn.one_hot(level, len(self.begins))
+        return chances
 
     def follow(self, updates: Array, tally: Tally) -> Array:
         """One update more, whatever came of it."""
@@ -58,7 +59,7 @@ class Attained(NamedTuple):
     """Where a trial stands that goes on by success."""
 
     level: Array  # int32
-    count: Array  # episodes of this level since it began or was last judged
+    episodes: Array  # of this level since it began or was last judged
     score: Array  # the sum of theirs
 
 
@@ -75,11 +76,12 @@ class BySuccess(eqx.Module):
 
     def chances(self, standing: Attained) -> Array:
         """All of it for the level attained."""
-        return jax.nn.one_hot(standing.level, self.levels)
+        chances: Array = jax.nn.one_hot(standing.level, self.levels)
+        return chances
 
     def follow(self, standing: Attained, tally: Tally) -> Attained:
         """Episodes of earlier levels, which were under way when this one began, do not count."""
-        count = standing.count + tally.count[standing.level]
+        count = standing.episodes + tally.episodes[standing.level]
         score = standing.score + tally.score[standing.level]
         judged = count >= self.window
         passed = judged & (score >= self.threshold * count)
@@ -120,13 +122,13 @@ class ByProgress(eqx.Module):
 
     def follow(self, standing: Means, tally: Tally) -> Means:
         """The means after n episodes, as if each had the mean score of the n; begun with the first ones'."""
-        mean = tally.score / jnp.maximum(tally.count, 1.0)
+        mean = tally.score / jnp.maximum(tally.episodes, 1.0)
 
         def moved(before: Array, rate: Array) -> Array:
-            kept = jnp.where(standing.seen, (1.0 - rate) ** tally.count, 0.0)
-            return jnp.where(tally.count > 0.0, kept * before + (1.0 - kept) * mean, before)
+            kept = jnp.where(standing.seen, (1.0 - rate) ** tally.episodes, 0.0)
+            return jnp.where(tally.episodes > 0.0, kept * before + (1.0 - kept) * mean, before)
 
-        seen = standing.seen | (tally.count > 0.0)
+        seen = standing.seen | (tally.episodes > 0.0)
         return Means(moved(standing.fast, self.fast), moved(standing.slow, self.slow), seen)
 
 

@@ -91,7 +91,9 @@ def judge_lanes(
     for lane in range(len(lanes)):
         closing = _described(played, lane)
         outcome = Outcome(
-            **closing,
+            evaluation=closing["evaluation"],
+            sampled=closing["sampled"],
+            random=closing["random"],
             baselines={"random": closing["random"].return_mean, **means},
             # A score may not exist: of paths through mazes, when no maze was solved.
             scores={

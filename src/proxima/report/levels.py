@@ -8,7 +8,7 @@ import numpy as np
 from proxima.core.records import Record
 from proxima.report import style
 from proxima.report.comparison import captioned
-from proxima.report.html import Markup, picture, section, table, tag
+from proxima.report.html import Content, Markup, picture, section, table, tag
 from proxima.report.numbers import figure, with_interval
 from proxima.report.page import RunData
 from proxima.report.plots import series
@@ -64,7 +64,7 @@ def levels_sections(run: RunData) -> list[Markup]:
 
 def levels_table(levels: Sequence[Record]) -> Markup:
     """Every level's numbers, and the returns on it over trials."""
-    rows = [
+    rows: list[list[Content]] = [
         [
             _name(levels, index),
             level_words(level["parameters"]),
@@ -80,18 +80,20 @@ def levels_figure(
     curves: Sequence[Curve], trained: int, title: str = "", width: float = WIDTH
 ) -> Any:
     """Every trial's level over its steps; of many trials, the lowest, mean and highest."""
-    many = len(curves) > MOST_LINES
+    lines = [np.asarray(curve, dtype=float) for curve in curves]  # (2, chunks)
+    lines = [line for line in lines if line.size]
+    many = len(lines) > MOST_LINES
     words = "Line: mean over trials; shade: the lowest to the highest."
     drawn, axes = captioned(words if many else "A line for each trial.", width)
     if many:
-        steps = np.unique(np.concatenate([curve[0] for curve in curves]))
-        held = np.stack([np.interp(steps, *curve) for curve in curves if len(curve[0])])
+        steps = np.unique(np.concatenate([line[0] for line in lines]))
+        held = np.stack([np.interp(steps, line[0], line[1]) for line in lines])
         axes.fill_between(steps, held.min(axis=0), held.max(axis=0), color=SKY, alpha=0.4)
         axes.plot(steps, held.mean(axis=0), color=BLUE, linewidth=2.0)
     else:
-        for curve in curves:
-            axes.plot(*curve, color=BLUE, linewidth=1.3, alpha=0.6, marker=".", markersize=3)
-    last = max((curve[0][-1] for curve in curves if len(curve[0])), default=1.0)
+        for line in lines:
+            axes.plot(*line, color=BLUE, linewidth=1.3, alpha=0.6, marker=".", markersize=3)
+    last = max((line[0, -1] for line in lines), default=1.0)
     x = style.steps_scale(1.05 * float(last), 10 * width / WIDTH)
     ticks = _whole_ticks(trained)
     y = Scale(0.8, trained + 0.2, ticks, [str(tick) for tick in ticks])

@@ -168,17 +168,18 @@ def make(config: PackingEnvConfig, seed: int, trained: Sequence[float] = ()) -> 
     is_sided = config.name == MAZE and bool(SIDE in params or trained)
     own = params.pop(SIDE, None) if is_sided else None
     problem, most = _problem(config.name, tuple(sorted(params.items())))
+    made: BinPack | Jumanji | Maze = problem
     if is_sided:
         assert isinstance(problem, Jumanji)
         own = largest_side(problem) if own is None else own
         check_sides(f"env.params.{SIDE}", [own], problem)
         check_sides(f"curriculum.parameters.{SIDE}", trained, problem)
-        problem = Maze(jnp.int32(own), problem)
+        made = Maze(jnp.int32(own), problem)
         if config.instances:
             sides = jnp.array(sorted({int(side) for side in (own, *trained)}), jnp.int32)
-    pool = make_pool(problem, config.instances, seed, sides) if config.instances else None
+    pool = make_pool(made, config.instances, seed, sides) if config.instances else None
     limit = jnp.int32(config.max_steps_per_episode or most)
-    return PackingEnv(problem, limit, pool, sides, problem.observation_space, problem.action_space)
+    return PackingEnv(made, limit, pool, sides, made.observation_space, made.action_space)
 
 
 def make_pool(

@@ -69,7 +69,8 @@ def path_name(path: Any) -> str:
 def only(env: Leveled, level: int) -> Leveled:
     """The environment with episodes of one level."""
     chances = jnp.zeros_like(env.chances).at[level].set(1.0)
-    return eqx.tree_at(lambda env: env.chances, env, chances)
+    fixed: Leveled = eqx.tree_at(lambda env: env.chances, env, chances)
+    return fixed
 
 
 def at_standing(collector: Any, standing: PyTree) -> Any:

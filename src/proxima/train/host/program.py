@@ -104,7 +104,7 @@ class Training:
         active = np.asarray(active, bool)
         self._follow(jax.device_get(states.actors), active)
         before = copied(states)
-        learner, actors, key, _ = states
+        learner, actors, key = states.learner, states.actors, states.key
         policy = copied(self._agent.policy(learner))
         going: Array = jnp.asarray(active)
         metrics, seconds = [], np.zeros(3)
