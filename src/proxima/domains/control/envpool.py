@@ -33,8 +33,8 @@ class EnvPool:
 
     def __init__(self, config: EnvConfig, num_envs: int, render: bool = False):
         self._config = config
-        self._render = render
         pool = _make(config, num_envs=1)
+        self._render = render and not _draws_by_opengl(pool)
         try:
             self.spaces = translate(config.name, pool.observation_space, pool.action_space)
         except ProximaError as error:
@@ -87,6 +87,11 @@ class EnvPool:
     def close(self) -> None:
         """Frees the pool and its threads."""
         self._pool = None
+
+
+def _draws_by_opengl(pool: Any) -> bool:
+    """Whether a picture needs OpenGL: without a display MuJoCo's ends the whole process, not the call."""
+    return any(kind.__module__.startswith("envpool.mujoco") for kind in type(pool).__mro__)
 
 
 def _make(config: EnvConfig, **settings: Any) -> Any:
