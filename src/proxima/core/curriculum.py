@@ -42,7 +42,7 @@ class BySteps(eqx.Module):
 
     def init(self) -> Array:
         """The updates done."""
-        return jnp.int32(0)
+        return jnp.zeros((), jnp.int32)
 
     def chances(self, updates: Array) -> Array:
         """All of it for the last level that has begun."""
