@@ -34,6 +34,7 @@ from proxima.core.hyper import make_hyper, without_numbers
 from proxima.core.losses import smooth_error, value_error
 from proxima.core.n_step import Sample, empty_window, n_step_samples
 from proxima.core.normalize import Moments, add_samples, first_moments, normalize
+from proxima.core.off_policy import buffer_faults, scaled, soft_update
 from proxima.core.prioritized import Draw, Priorities, add_rows, change, draw, no_priorities
 from proxima.core.replay import (
     Replay,
@@ -276,7 +277,7 @@ class DQN(eqx.Module):
                 uniforms = jax.random.uniform(key, (config.batch_size,))
                 drawn = draw(priorities, uniforms, replay.size, beta(hyper, steps))
                 rows = take(replay, drawn.rows)
-            batch = scaled(unpack(rows), hyper, moments)
+            batch = scaled(unpack(rows), hyper.reward_scale, moments)
             nets, error, means = self._gradient_step(nets, hyper, batch, drawn, unravel)
             if priorities is not None and drawn is not None:
                 priorities = change(priorities, drawn.rows, error, hyper.priority_alpha)
@@ -345,7 +346,7 @@ class DQN(eqx.Module):
 
 def dqn(config: DQNConfig, problem: Problem) -> DQN:
     """The agent for the settings, or an error in words where actions or nets are not for it."""
-    action_space, network = check_q(problem, "dqn")
+    action_space, network = check_q(problem, "dqn", config.normalize_observations)
     steps_per_update = problem.num_envs * config.steps_per_update
     total = (problem.total_updates or 1) * steps_per_update
     share = config.exploration_fraction * total if problem.total_updates else STEPS_WITHOUT_BUDGET
@@ -374,29 +375,10 @@ def beta(hyper: Hyper, steps: Array) -> Array:
     return hyper.priority_beta + progress * (1.0 - hyper.priority_beta)
 
 
-def scaled(batch: Sample, hyper: Hyper, moments: Moments | None) -> Sample:
-    """Samples with normalised observations and scaled rewards; the buffer holds raw ones."""
-    return batch._replace(
-        obs=normalize(moments, batch.obs),
-        next_obs=normalize(moments, batch.next_obs),
-        reward=hyper.reward_scale * batch.reward,
-    )
-
-
-def soft_update(target: PyTree, net: PyTree, tau: Array) -> PyTree:
-    """The target moved towards the net: τθ + (1 − τ)θ̄."""
-    return jax.tree.map(lambda old, new: old + tau * (new - old), target, net)
-
-
 def checks(scenario: Any) -> Iterator[Fault]:
     """A buffer too small for a batch, and what rises over a budget that there is not."""
     config: DQNConfig = scenario.algorithm
-    if config.buffer_size < config.batch_size:
-        yield Fault(
-            (("algorithm", "buffer_size"), ("algorithm", "batch_size")),
-            f"{config.buffer_size} cannot fill a batch of algorithm.batch_size "
-            f"({config.batch_size}); take at least as many",
-        )
+    yield from buffer_faults(scenario)
     rises = config.prioritized and config.priority_beta < 1
     if rises and scenario.training.max_steps is None:
         yield Fault(

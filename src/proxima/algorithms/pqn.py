@@ -251,7 +251,7 @@ def _loss(net: QNet, batch: Batch) -> tuple[Array, Array]:
 
 def pqn(config: PQNConfig, problem: Problem) -> PQN:
     """The agent for the settings, or an error in words where actions or nets are not for it."""
-    action_space, network = check_q(problem, "pqn")
+    action_space, network = check_q(problem, "pqn", config.normalize_observations)
     total, final_rate = problem.total_updates or 1, config.final_learning_rate
     share = config.exploration_fraction * total * config.batch_size
     steps = config.exploration_steps or (share if problem.total_updates else STEPS_WITHOUT_BUDGET)

@@ -1,12 +1,13 @@
 """What learners from a replay buffer share: the samples it keeps, the warm-up, and targets that follow."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from proxima.core import n_step
 from proxima.core.faults import Fault
 from proxima.core.losses import absolute_error, smooth_error, value_error
 from proxima.core.normalize import Moments, normalize
@@ -41,7 +42,10 @@ def samples_of(rollout: Transition) -> Sample:
     return merged
 
 
-def scaled(batch: Sample, reward_scale: Array, moments: Moments | None) -> Sample:
+Batch = TypeVar("Batch", Sample, n_step.Sample)
+
+
+def scaled(batch: Batch, reward_scale: Array, moments: Moments | None) -> Batch:
     """Samples with normalised observations and scaled rewards; the buffer holds raw ones."""
     return batch._replace(
         obs=normalize(moments, batch.obs),

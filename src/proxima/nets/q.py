@@ -10,7 +10,7 @@ from proxima.core.errors import ProximaError
 from proxima.core.spaces import Box, Discrete, ObservationSpace, action_mask
 from proxima.core.types import PyTree
 from proxima.nets.actor_critic import MLPConfig, check_spaces
-from proxima.nets.encoder import Encoder, encoder
+from proxima.nets.encoder import Encoder, check_normalized, encoder
 from proxima.nets.mlp import ACTIVATIONS, Linear, linear
 
 NORM_EPS = 1e-6  # added to the variance; what Flax adds, and so the nets of arXiv 2407.04811
@@ -127,7 +127,9 @@ def epsilon_greedy(uniforms: Array, epsilon: Array, q: Array, obs: PyTree) -> Ar
     return jnp.where(uniforms[..., 0] < epsilon, chance, greedy(q, obs))
 
 
-def check_q(problem: Problem, algorithm: str) -> tuple[Discrete, MLPConfig]:
+def check_q(
+    problem: Problem, algorithm: str, normalize_observations: bool
+) -> tuple[Discrete, MLPConfig]:
     """Actions and settings of the net, or an error in words where a Q of every action cannot be like that."""
     space, config = problem.action_space, problem.network.config
     if not isinstance(space, Discrete):
@@ -149,4 +151,5 @@ def check_q(problem: Problem, algorithm: str) -> tuple[Discrete, MLPConfig]:
             "action of the largest Q; leave it at auto"
         )
     check_spaces(config, problem.observation_space, space, problem.env_name)
+    check_normalized(problem.observation_space, problem.env_name, normalize_observations)
     return space, config
