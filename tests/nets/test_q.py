@@ -92,19 +92,19 @@ def test_epsilon_is_the_share_of_random_actions():
 
 
 def test_what_has_no_q_of_every_action_is_refused_in_words():
-    assert check_q(problem_of((OBS, ACTIONS), 1, CONFIG), "dqn") == (ACTIONS, CONFIG)
+    assert check_q(problem_of((OBS, ACTIONS), 1, CONFIG), "dqn", False) == (ACTIONS, CONFIG)
     with pytest.raises(ProximaError, match=r"algorithm\.name: dqn needs one choice .*continuous"):
-        check_q(problem_of((OBS, OBS), 1), "dqn")
+        check_q(problem_of((OBS, OBS), 1), "dqn", False)
     with pytest.raises(ProximaError, match=r"algorithm\.name: pqn .*several choices at once; use"):
-        check_q(problem_of((OBS, MultiDiscrete(3, 2)), 1), "pqn")
+        check_q(problem_of((OBS, MultiDiscrete(3, 2)), 1), "pqn", False)
     shared = MLPConfig(shared_trunk=True)
     with pytest.raises(ProximaError, match=r"network\.shared_trunk: dqn .*set it to false"):
-        check_q(problem_of((OBS, ACTIONS), 1, shared), "dqn")
+        check_q(problem_of((OBS, ACTIONS), 1, shared), "dqn", False)
     with pytest.raises(ProximaError, match=r"network\.distribution: .*leave it at auto"):
-        check_q(problem_of((OBS, ACTIONS), 1, MLPConfig(distribution="categorical")), "dqn")
+        check_q(problem_of((OBS, ACTIONS), 1, MLPConfig(distribution="categorical")), "dqn", False)
     other = NetworkSpec(network_of(lambda key, *spaces: None), CustomConfig(kind="mine:net"))
     with pytest.raises(ProximaError, match=r"network\.kind: .*not a mine:net net; set it to mlp"):
-        check_q(problem_of((OBS, ACTIONS), 1, other), "dqn")
+        check_q(problem_of((OBS, ACTIONS), 1, other), "dqn", False)
     blind = fields({"action_mask": mask_space(ACTIONS)})
     with pytest.raises(ProximaError, match="nothing but an action mask"):
-        check_q(problem_of((blind, ACTIONS), 1, spec(CONFIG)), "dqn")
+        check_q(problem_of((blind, ACTIONS), 1, spec(CONFIG)), "dqn", False)

@@ -253,6 +253,14 @@ def test_numbers_of_a_few_that_envpool_shows_are_flags():
     pool.close()
 
 
+def test_what_envpool_draws_by_opengl_is_not_drawn():
+    config = EnvConfig(name="Hopper-v4", backend="envpool")
+    pool = pools.make_pools(config, print).evaluate(1, True)
+    pool.reset([0])
+    assert pool.render() is None  # without a display it would end this process
+    pool.close()
+
+
 def test_envpool_draws_its_first_environment():
     config = EnvConfig(name="CartPole-v1", backend="envpool")
     pool = pools.make_pools(config, print).evaluate(1, True)
