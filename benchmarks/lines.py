@@ -54,6 +54,13 @@ LINES = {
         ("sb3_ppo.py", "--envs", "8", "--updates", "20"),
         2.0,
     ),
+    "memory": Line(
+        "PPO with a memory of 128 (GRU; the rival an LSTM), 64 envs × 128",
+        ("--envs", "64", "--updates", "20", "--memory", "128"),
+        "sb3",
+        ("sb3_recurrent.py", "--envs", "64", "--updates", "2", "--memory", "128"),
+        10.0,
+    ),
     "trading_env": Line(
         "trading env alone, 1,024 accounts in one process",
         ("--envs", "1024", "--steps", "1000", "--updates", "10"),

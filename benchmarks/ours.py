@@ -3,6 +3,7 @@
     python benchmarks/ours.py --envs 64 --updates 50
     python benchmarks/ours.py --envs 4 --trials 8       eight trials in one program, their sum
     python benchmarks/ours.py --envs 8 --host           the Gymnasium environment
+    python benchmarks/ours.py --envs 64 --memory 128    with a GRU of 128 before both nets
 
 The loop is the one a scenario runs (chunks, metrics read once per chunk, convergence bookkeeping), with
 no evaluation, as the rivals have none here, and no files. Value clipping is on, as in Rejax.
@@ -24,7 +25,9 @@ from proxima.train.loop import Observer, train
 from proxima.train.stage import Score
 
 
-def prepare(envs: int, steps: int, updates: int, trials: int, host: bool) -> protocol.Run:
+def prepare(
+    envs: int, steps: int, updates: int, trials: int, host: bool, memory: int | None
+) -> protocol.Run:
     """A compiled training run of `trials` trials."""
     batch = envs * steps
     scenario = proxima.load(
@@ -40,6 +43,8 @@ def prepare(envs: int, steps: int, updates: int, trials: int, host: bool) -> pro
             "algorithm.value_clip_epsilon": 0.2,
             "algorithm.normalize_advantages": "minibatch",
             "network.hidden": [64, 64],
+            "network.memory": "none" if memory is None else "gru",
+            "network.memory_size": memory or 1,
             "training.max_steps": batch * updates,
             "training.updates_per_chunk": max(1, updates // 5),
             "evaluation.eval_frequency": 10**9,
@@ -81,9 +86,11 @@ def main() -> None:
     parser = protocol.arguments("Proxima PPO on CartPole-v1", envs=64, updates=50)
     parser.add_argument("--trials", type=protocol.positive, default=1, help="trials side by side")
     parser.add_argument("--host", action="store_true", help="Gymnasium's environment")
+    parser.add_argument("--memory", type=protocol.positive, help="numbers of a GRU's memory")
     options = parser.parse_args()
+    sizes = (options.envs, options.steps, options.updates, options.trials)
     protocol.speak(
-        lambda: prepare(options.envs, options.steps, options.updates, options.trials, options.host),
+        lambda: prepare(*sizes, options.host, options.memory),
         options.repeat,
         options.serve,
     )
