@@ -5,9 +5,9 @@
 Same work as ours: rollouts of envs × steps; a recurrent layer before a policy and a value net of 64-64 tanh;
 GAE; 4 epochs × 4 minibatches; clipped policy loss, advantages normalised per minibatch; Adam; float32.
 
-What differs: its only cell is an LSTM (a third more products than a GRU of the same size), shared by policy and
-value here as ours is (its default, one for each, is more work); sequences are padded to the longest of a
-minibatch; the envs are Python objects. Torch runs with one thread or two, whichever is quicker (`sb3_ppo.py`).
+What differs: its only cell is an LSTM (a third more products than a GRU of the same size), shared by policy
+and value here as ours is (its default, one for each, is more work); sequences are padded to the longest of a
+minibatch; the envs are Python objects. Torch has one thread or two, whichever is quicker (`sb3_ppo.py`).
 """
 
 import time
