@@ -24,6 +24,7 @@ from proxima.scenario import (
 
 SHIPPED = [
     "acrobot",
+    "acrobot_dqn",
     "binpack_ppo",
     "binpack_spo",
     "breakout_minatar",
@@ -34,6 +35,7 @@ SHIPPED = [
     "cartpole_spo",
     "leaked_oracle",
     "lunar_lander",
+    "lunar_lander_dqn",
     "maze_curriculum",
     "maze_ppo",
     "maze_spo",

@@ -42,7 +42,8 @@ class BySteps(eqx.Module):
 
     def init(self) -> Array:
         """The updates done."""
-        return jnp.int32(0)
+        none: Array = jnp.int32(0)
+        return none
 
     def chances(self, updates: Array) -> Array:
         """All of it for the last level that has begun."""
