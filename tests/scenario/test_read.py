@@ -24,7 +24,6 @@ from proxima.scenario import (
 
 SHIPPED = [
     "acrobot",
-    "acrobot_dqn",
     "binpack_ppo",
     "binpack_spo",
     "breakout_minatar",
@@ -35,7 +34,6 @@ SHIPPED = [
     "cartpole_spo",
     "leaked_oracle",
     "lunar_lander",
-    "lunar_lander_dqn",
     "maze_curriculum",
     "maze_ppo",
     "maze_spo",
