@@ -219,7 +219,11 @@ def test_no_domain_imports_another():
             if module.startswith("domains."):
                 used = module.split(".")[1]
                 shared = (
-                    *("curriculum", "domain", "environments", "interface", "judging"),
+                    "curriculum",
+                    "domain",
+                    "environments",
+                    "interface",
+                    "judging",
                     "reinforcement",
                 )
                 assert used in (own, *shared), f"{path}: {module}"
