@@ -39,6 +39,7 @@ SIZES = {
         "algorithm.batch_size=64",
         "algorithm.minibatch_size=32",
         "algorithm.epochs_per_update=2",
+        "algorithm.sequence_length=null",
     ),
     "ddpg": (
         "algorithm.batch_size=16",
