@@ -147,7 +147,7 @@ def test_a_shell_completes_commands_scenarios_and_experiments(workdir, monkeypat
     (workdir / "logs" / "carriage" / "latest").mkdir(parents=True)
     for words, expected in {
         "proxima expe": ["experiment"],
-        "proxima experiment pendulum_s": ["pendulum_spo"],
+        "proxima experiment pendulum_sp": ["pendulum_spo"],
         "proxima scenarios maze_p": ["maze_ppo"],
         "proxima resume carr": ["carriage"],
     }.items():
