@@ -103,7 +103,7 @@ def test_an_exported_policy_takes_the_fields_and_obeys_the_mask(tmp_path):
     kinds = {"observation": interface.observation, "action": interface.action}
     exported = export_program(function, weights, {"observation": kinds["observation"]})
     write_policy(exported, weights, ABOUT | kinds, tmp_path / "policy")
-    act, _ = load_exported(tmp_path / "policy")
+    act, *_ = load_exported(tmp_path / "policy")
     rows = zeros(env.observation_space, (3,))
     rows["action_mask"] = np.eye(3, dtype=bool)
     np.testing.assert_array_equal(act(rows), [0, 1, 2])  # a single action is left in each

@@ -143,7 +143,7 @@ def test_a_registered_policy_acts_where_there_is_no_proxima(
 
 
 def test_an_exported_policy_gives_the_functions_actions_for_any_batch(policy):
-    act, about = load_exported(policy)
+    act, about, _ = load_exported(policy)
     for size in (1, 3, 64):
         batch = OBSERVATIONS[:size]
         assert np.array_equal(act(batch), greedy(WEIGHTS, batch)) and act(batch).dtype == np.int64
