@@ -232,7 +232,7 @@ def test_values_said_when_acting_are_those_of_the_whole_rollout(env):
         _, rollout, _ = collector(agent, state.learner, state.actors, use)
         assert (rollout.aux.value is None) != agent.value_when_acting
         assert agent.value_when_acting == (agent is agents[0])
-        both = jax.jit(values)(state.learner, rollout, rollout.obs)
+        both = jax.jit(values)(state.learner, rollout)
         # After a termination nobody asks what follows.
         found.append((both[0], jnp.where(rollout.terminated, 0.0, both[1])))
         assert rollout.truncated.any() == (env is not DELAYED)

@@ -75,7 +75,7 @@ def test_both_endings_forget():
 def one_rollout(env, config=ONE_STEP, network=NETWORK, compiled=True, rollouts=2):
     """The last of some rollouts, which begins within episodes."""
     agent, collector = make(env, config, network, compiled)
-    learner, actors, key = start(agent, collector, seed=3)
+    learner, actors, key, _ = start(agent, collector, seed=3)
     collect = jax.jit(lambda learner, actors, use: collector(agent, learner, actors, use))
     for _ in range(rollouts):
         key, use = split_streams(key)

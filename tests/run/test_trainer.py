@@ -208,7 +208,7 @@ def test_other_trainers_take_the_same():
         **small,
     )
     build(ddpg.scenario).program.close()
-    sac = proxima.SACTrainer("CartPole-v1", batch_size=16, buffer_size=300, **small)
+    sac = proxima.SACTrainer("CartPole-v1", max_steps=128, batch_size=16, buffer_size=300, **small)
     assert sac.scenario.algorithm.name == "sac"
     dqn = proxima.DQNTrainer("CartPole-v1", num_envs=2, max_steps=128, n_step=2, **small)
     build(dqn.scenario).program.close()

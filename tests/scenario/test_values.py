@@ -87,8 +87,8 @@ def test_whole_floats_are_accepted_for_whole_numbers_everywhere():
             'algorithm.name: "ppoo" is not allowed: must be ppo, ddpg, sac, spo, dqn or pqn',
         ),
         (
-            "network: {hidden: []}",
-            "network.hidden: [] is not allowed: must have 1 or more entries",
+            "network: {hidden: [0]}",
+            "network.hidden.0: 0 is not allowed: must be at least 1",
         ),
         (f"trials: {'x' * 99}", f'trials: expected a whole number, got "{"x" * 58}…'),
     ],

@@ -10,7 +10,7 @@ from scenario_files import file_message
 from tiny import BUDGET, flags, run_main
 
 from proxima.domains.control.config import EnvConfig
-from proxima.domains.control.gymnasium_spaces import ONE_HOT
+from proxima.domains.control.choices import ONE_HOT
 from proxima.domains.control.workers import MOST_FAILURES, STEADY
 from proxima.scenario import load
 

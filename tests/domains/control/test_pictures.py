@@ -13,7 +13,7 @@ from tiny import load
 import proxima
 from proxima.algorithms.ppo import PPOConfig, ppo
 from proxima.core.seeds import first_keys, split_streams
-from proxima.core.types import TrainState
+from proxima.core.types import Acted, TrainState
 from proxima.domains.control.domain import build
 from proxima.domains.control.pools import make_pools
 from proxima.nets.actor_critic import MLPConfig
@@ -80,10 +80,12 @@ def test_an_exported_policy_takes_the_bytes_as_they_were_stacked(run):
 
 def test_a_rollout_on_the_host_stays_bytes():
     pools = make_pools(load("cartpole", HOST).env, print).train(ENVS)
-    collector = HostCollector(pools, trials=1, steps=3)
+    spaces = pools[0].observation_space, pools[0].action_space
+    agent = ppo(PPO, problem_of(spaces, ENVS))
+    collector = HostCollector(agent, pools, trials=1, steps=3)
     collector.reset(np.arange(ENVS)[None])
     actions = np.zeros(ENVS, np.int32)
-    rollout, _ = collector.collect(lambda obs, noise: (actions, None), np.zeros((3, 1, ENVS)))
+    rollout, _ = collector.collect(lambda *_: Acted(actions), np.zeros((3, 1, ENVS)))
     assert rollout.obs.dtype == rollout.next_obs.dtype == np.uint8
     assert rollout.obs.shape == (3, ENVS, 4, SIDE, SIDE) and rollout.obs.max() == LIT
     collector.close()

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from markets import random_market
 
+from proxima.core.types import Acted
 from proxima.domains.trading import metrics
 from proxima.domains.trading.accounting import account
 from proxima.domains.trading.config import FeatureConfig, TradingEnvConfig
@@ -53,7 +54,10 @@ class Rule(eqx.Module):
 
     def exploit(self, policy, view):
         scores = jnp.clip(view.obs, -3.0, 3.0) @ self.weights
-        return jnp.argmax(scores, axis=-1) if self.discrete else jnp.tanh(scores)
+        return Acted(jnp.argmax(scores, axis=-1) if self.discrete else jnp.tanh(scores))
+
+    def memory(self, num_envs):
+        return None
 
 
 def reader_of(env: TradingEnvConfig, features: int) -> Reader:
@@ -91,7 +95,7 @@ def test_a_trader_is_an_evaluation_to_the_bit(fill, actions):
     agent = Rule(jnp.asarray(weights, jnp.float32), actions == "discrete")
     evaluated = recorder(agent, trading_env(market, env, training=False), 0, 150)(None)
     done = account_of(market, env, targets_of(evaluated.actions, env))
-    traded = follow(market, env, jax.jit(lambda obs: agent.exploit(None, View(obs))))
+    traded = follow(market, env, jax.jit(lambda obs: agent.exploit(None, View(obs)).action))
     rows = [answer.settled[1] for answer in traded if answer.settled is not None]
     assert len(rows) == len(done.target) > 140
     assert len(np.unique(done.target)) > 2

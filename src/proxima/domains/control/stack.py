@@ -41,7 +41,9 @@ def lay(space: Box) -> Lay:
 
 
 def stacked_space(space: ObservationSpace, frames: int) -> ObservationSpace:
-    """The space of stacks of observations."""
+    """The space of stacks of observations; of one frame each, as it was."""
+    if frames == 1:
+        return space
     if isinstance(space, Fields):
         return fields(
             {
