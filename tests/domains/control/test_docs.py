@@ -9,12 +9,13 @@ import pytest
 from scenario_files import file_message
 from tiny import BUDGET, flags, run_main
 
-from proxima.domains.control.config import EnvConfig
 from proxima.domains.control.choices import ONE_HOT
+from proxima.domains.control.config import EnvConfig
 from proxima.domains.control.workers import MOST_FAILURES, STEADY
 from proxima.scenario import load
 
-PAGE = (Path(__file__).parents[3] / "docs" / "env_pools.md").read_text()
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE, SPACES = ((DOCS / name).read_text() for name in ("env_pools.md", "spaces.md"))
 COMMANDS = re.findall(r"^proxima .*$", PAGE, re.MULTILINE)
 
 
@@ -38,7 +39,8 @@ def test_its_table_has_every_setting_of_a_pool_and_its_default():
 
 
 def test_its_numbers_are_those_of_the_code():
-    assert f"beyond {ONE_HOT:,} values" in PAGE and f"within {STEADY:,} answers" in PAGE
+    assert f"beyond {ONE_HOT:,} the number itself" in SPACES
+    assert f"within {STEADY:,} answers" in PAGE
     assert MOST_FAILURES == 3 and "three times over" in PAGE
 
 
