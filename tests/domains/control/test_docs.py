@@ -34,7 +34,7 @@ def test_its_table_has_every_setting_of_a_pool_and_its_default():
     left_out = {"name", "backend"}
     assert rows.keys() == defaults.keys() - left_out
     for name, told in rows.items():
-        value = defaults[name]
+        value = list(defaults[name]) if defaults[name] == () else defaults[name]
         assert told == ("null" if value is None else str(value).removesuffix(".0")), name
 
 
