@@ -31,6 +31,7 @@ from proxima.core.algorithm import Algorithm, Panel, Problem
 from proxima.core.branch import when
 from proxima.core.faults import Fault
 from proxima.core.hyper import make_hyper, without_numbers
+from proxima.core.minibatches import size_faults
 from proxima.core.normalize import Moments, add_samples, first_moments, normalize
 from proxima.core.parallel import masked_mean, mean_over, shares, standardize, sum_over
 from proxima.core.returns import discounted_sums, gae
@@ -431,16 +432,7 @@ def checks(scenario: Any) -> Iterator[Fault]:
     """Batches that cannot be divided as the settings say, and minibatches too small to normalise over."""
     config: PPOConfig = scenario.algorithm
     size, envs, samples = config.batch_size, scenario.env.num_envs, config.minibatch_size
-    step = math.lcm(envs, samples)
-    below = size // step * step
-    nearest = " or ".join(str(value) for value in (below, below + step) if value)
-    parts = (("env", "num_envs", envs), ("algorithm", "minibatch_size", samples))
-    for section, name, part in parts:
-        if size % part:
-            yield Fault(
-                (("algorithm", "batch_size"), (section, name)),
-                f"{size} is not a multiple of {section}.{name} ({part}); nearest that work: {nearest}",
-            )
+    yield from size_faults(scenario)
     length, steps = config.sequence_length, size // envs
     if length is not None and (steps % length or samples % length):
         whole = math.gcd(steps, samples)

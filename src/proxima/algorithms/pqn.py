@@ -10,8 +10,7 @@ keeps running statistics instead), recurrence. docs/algorithms/pqn.md explains e
 leaves of the learner: changing one compiles nothing.
 """
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -26,9 +25,9 @@ from jax.flatten_util import ravel_pytree
 from proxima.core.adam import adam_step
 from proxima.core.algorithm import Algorithm, Panel, Problem
 from proxima.core.branch import when
-from proxima.core.faults import Fault
 from proxima.core.hyper import make_hyper, without_numbers
 from proxima.core.losses import value_error
+from proxima.core.minibatches import size_faults
 from proxima.core.normalize import Moments, add_samples, first_moments, normalize
 from proxima.core.parallel import masked_mean, shares, sum_over
 from proxima.core.returns import lambda_returns
@@ -309,22 +308,6 @@ def default_sizes(given: Mapping[str, Any], num_envs: int) -> Mapping[str, int]:
     return {"batch_size": size, "minibatch_size": size // DEFAULT_MINIBATCHES}
 
 
-def checks(scenario: Any) -> Iterator[Fault]:
-    """Batches that cannot be divided as the settings say."""
-    config: PQNConfig = scenario.algorithm
-    size, envs, samples = config.batch_size, scenario.env.num_envs, config.minibatch_size
-    step = math.lcm(envs, samples)
-    below = size // step * step
-    nearest = " or ".join(str(value) for value in (below, below + step) if value)
-    parts = (("env", "num_envs", envs), ("algorithm", "minibatch_size", samples))
-    for section, name, part in parts:
-        if size % part:
-            yield Fault(
-                (("algorithm", "batch_size"), (section, name)),
-                f"{size} is not a multiple of {section}.{name} ({part}); nearest that work: {nearest}",
-            )
-
-
 def over_budget(config: PQNConfig) -> tuple[str, ...]:
     """The settings that change over the budget."""
     moving = config.exploration_start != config.exploration_final
@@ -337,7 +320,7 @@ ALGORITHM = Algorithm(
     config=PQNConfig,
     make=pqn,
     rollout_steps=lambda config, num_envs: config.batch_size // num_envs,
-    checks=checks,
+    checks=size_faults,
     panels=(
         Panel("loss/q", "loss of Q"),
         Panel("train/q_mean", "mean Q"),
