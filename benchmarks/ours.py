@@ -20,7 +20,7 @@ import proxima
 from proxima.build import domain_of
 from proxima.scenario import Scenario
 from proxima.train.books import fresh_progress
-from proxima.train.devices import prepare_host, use_compilation_cache
+from proxima.train.devices import use_compilation_cache
 from proxima.train.loop import Observer, train
 from proxima.train.stage import Score
 
@@ -59,7 +59,7 @@ def prepare(
 def training_run(scenario: Scenario, uncounted: int = 0) -> protocol.Run:
     """A compiled training of the scenario without evaluations; `uncounted` steps of a trial are warm-up."""
     trials = scenario.trials
-    prepare_host(trials, scenario.training.threads)
+    domain_of(scenario).prepare_host(scenario)
     use_compilation_cache()
     planned = domain_of(scenario).prepare(scenario).stages[0]
     stage = planned.make(lambda trial: Path()).stage

@@ -39,6 +39,8 @@ def prepare(
             "algorithm.warmup_steps": BATCH,
             "algorithm.steps_per_update": 1,
             "algorithm.prioritized": prioritized,
+            "algorithm.double": False,
+            "algorithm.n_step": 1,
             "training.max_steps": steps,
             "training.threads": threads,
             "training.updates_per_chunk": max(1, steps // 5),

@@ -24,7 +24,6 @@ import jax.numpy as jnp
 import optax
 from annotated_types import Ge, Gt, Interval
 from jax import Array
-from jax.flatten_util import ravel_pytree
 
 from proxima.core.adam import adam_step
 from proxima.core.algorithm import Algorithm, Panel, Problem
@@ -151,11 +150,11 @@ class Hyper(NamedTuple):
 
 
 class Nets(NamedTuple):
-    """What gradient steps change; within an update net and target are flat vectors."""
+    """What gradient steps change."""
 
-    net: PyTree  # QNet
-    target: PyTree
-    optimizer: optax.OptState  # Adam's moments, each one flat vector
+    net: QNet
+    target: QNet
+    optimizer: optax.OptState  # Adam's moments
     gradient_steps: Array  # so far; the target moves every target_period of them
 
 
@@ -200,7 +199,7 @@ class DQN(eqx.Module):
         switches = {"dueling": config.dueling, "layer_norm": config.layer_norm}
         net = q_net(key, self.network, spaces, **switches)
         zero = jnp.zeros((), jnp.int32)
-        target, optimizer = jax.tree.map(jnp.copy, net), ADAM.init(ravel_pytree(net)[0])
+        target, optimizer = jax.tree.map(jnp.copy, net), ADAM.init(net)
         obs, action = self._zeros(1)
         example = Sample(obs, action, jnp.zeros(1), obs, jnp.zeros(1, bool), jnp.zeros(1))
         moments = first_moments(zeros(spaces[0])) if config.normalize_observations else None
@@ -263,7 +262,6 @@ class DQN(eqx.Module):
             priorities = add_rows(priorities, index, hyper.priority_alpha)
         steps = learner.steps + rollout.mask.size
         ready = (steps >= hyper.warmup_steps) & (replay.size >= config.batch_size)
-        flat, unravel = ravel_pytree(learner.nets.net)
 
         def step(
             before: tuple[Nets, Priorities | None], key: Array, inputs: PyTree
@@ -278,18 +276,16 @@ class DQN(eqx.Module):
                 drawn = draw(priorities, uniforms, replay.size, beta(hyper, steps))
                 rows = take(replay, drawn.rows)
             batch = scaled(unpack(rows), hyper.reward_scale, moments)
-            nets, error, means = self._gradient_step(nets, hyper, batch, drawn, unravel)
+            nets, error, means = self._gradient_step(nets, hyper, batch, drawn)
             if priorities is not None and drawn is not None:
                 priorities = change(priorities, drawn.rows, error, hyper.priority_alpha)
             return (nets, priorities), means
 
-        nets = learner.nets._replace(net=flat, target=ravel_pytree(learner.nets.target)[0])
         keys = jax.random.split(key, self.gradient_steps)
         inputs = (replay, hyper, steps, learner.obs_moments)
         (nets, priorities), metrics = steps_when(
-            ready, step, (nets, priorities), keys, inputs, METRICS
+            ready, step, (learner.nets, priorities), keys, inputs, METRICS
         )
-        nets = nets._replace(net=unravel(nets.net), target=unravel(nets.target))
         metrics["train/epsilon"] = self.policy(learner).epsilon
         metrics["buffer/size"] = replay.size.astype(jnp.float32)
         # After the update: actions and losses of one rollout must see the same statistics.
@@ -309,18 +305,13 @@ class DQN(eqx.Module):
         return samples, complete, PerEnv(pack_sequences(window)[0])
 
     def _gradient_step(
-        self,
-        nets: Nets,
-        hyper: Hyper,
-        batch: Sample,
-        drawn: Draw | None,
-        unravel: Callable[[Array], QNet],
+        self, nets: Nets, hyper: Hyper, batch: Sample, drawn: Draw | None
     ) -> tuple[Nets, Array, Array]:
         """The nets after one Adam step and perhaps a move of the target; the errors; the means of METRICS."""
-        target = self._target(unravel(nets.net), unravel(nets.target), hyper, batch)
+        target = self._target(nets.net, nets.target, hyper, batch)
 
-        def loss_of(flat: Array) -> tuple[Array, Array]:
-            q = of_action(unravel(flat)(batch.obs), batch.action)
+        def loss_of(net: QNet) -> tuple[Array, Array]:
+            q = of_action(net(batch.obs), batch.action)
             losses = LOSSES[self.config.loss](q, target)
             return jnp.mean(losses if drawn is None else drawn.weight * losses), q
 
@@ -328,8 +319,9 @@ class DQN(eqx.Module):
         before, rate = (nets.net, nets.optimizer), hyper.learning_rate
         (net, optimizer), norm = adam_step(ADAM, before, gradient, rate, hyper.max_grad_norm)
         count = nets.gradient_steps + 1
-        moved = soft_update(nets.target, net, hyper.tau)
-        behind = jnp.where(count % hyper.target_period == 0, moved, nets.target)
+        # A step of 0 leaves the target as it is.
+        tau = jnp.where(count % hyper.target_period == 0, hyper.tau, 0.0)
+        behind = soft_update(nets.target, net, tau)
         error = q - target
         means = (loss, norm, jnp.mean(q), jnp.mean(jnp.abs(error)), jnp.mean(batch.reward))
         return Nets(net, behind, optimizer, count), error, jnp.stack(means)

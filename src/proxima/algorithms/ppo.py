@@ -301,9 +301,7 @@ class PPO(eqx.Module):
 
     def _sequences(self, batch: Batch) -> Batch:
         """The batch (T, B, ...) as sequences (N, steps, ...), each with the memory at its start (N, ...)."""
-        length = self.config.sequence_length or math.gcd(
-            len(batch.weight), self.config.minibatch_size
-        )
+        length = sequence_steps(self.config, self.problem.num_envs)
 
         def divided(leaf: Array) -> Array:
             parts = leaf.reshape(-1, length, *leaf.shape[1:])  # (T / steps, steps, B, ...)
@@ -420,6 +418,11 @@ def values_after(learner: Learner, obs: PyTree, next_obs: PyTree, memory: PyTree
     return learner.net.value(see(learner, next_obs, memory)[0])
 
 
+def sequence_steps(config: PPOConfig, num_envs: int) -> int:
+    """Steps of a sequence: what is set, or the longest that rollouts and minibatches divide into."""
+    return config.sequence_length or math.gcd(config.batch_size // num_envs, config.minibatch_size)
+
+
 def default_sizes(given: Mapping[str, Any], num_envs: int) -> Mapping[str, int]:
     """Sizes that suit the number of environments, where neither is given: one alone says what is meant."""
     if "batch_size" in given or "minibatch_size" in given:
@@ -464,6 +467,7 @@ ALGORITHM = Algorithm(
         Panel("train/grad_norm", "gradient norm"),
     ),
     shared_samples=lambda config: config.minibatch_size,
+    sequence_steps=sequence_steps,
     remembers=True,
     over_budget=lambda config: (
         () if config.final_learning_rate in (None, config.learning_rate) else ("learning_rate",)

@@ -51,6 +51,8 @@ class Algorithm(NamedTuple):
     panels: tuple[Panel, ...]
     # config → samples of a gradient step that several devices may share; 1: too few to share
     shared_samples: Callable[[Any], int] = lambda config: 1
+    # config, environments → steps of one environment that a net with a memory learns from together
+    sequence_steps: Callable[[Any, int], int] = lambda config, num_envs: 1
     # keys that a scenario gives, environments → settings that follow from these where it says nothing
     defaults: Callable[[Mapping[str, Any], int], Mapping[str, Any]] = lambda given, num_envs: {}
     learning_begins: Callable[[Any], int] = lambda config: 0  # environment steps before it

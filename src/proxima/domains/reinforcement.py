@@ -42,7 +42,9 @@ def prepare_host(scenario: EnvironmentScenario) -> None:
     """Ask for as many devices as the trials can use."""
     from proxima.train.devices import prepare_host
 
-    prepare_host(scenario.trials, scenario.training.threads)
+    config = scenario.algorithm
+    divisible = algorithm(config.name).shared_samples(config) > 1
+    prepare_host(scenario.trials, scenario.training.threads, divisible)
 
 
 def rollout_steps(scenario: Any) -> int:
@@ -73,7 +75,7 @@ def compiled(
         steps = rollout_steps(scenario) * scenario.env.num_envs
         followed = course(curriculum, scenario.training.max_steps, steps)
     problem = _problem(scenario, env.observation_space, env.action_space)
-    layout = _layout(scenario, sample_cost, divisible=not problem.network.remembers)
+    layout = _layout(scenario, sample_cost, problem.network.remembers)
     axis = DATA if layout.data_devices > 1 else None
     problem = problem._replace(axis=axis, env=env, foresees=foresees)
     chosen = algorithm(scenario.algorithm.name)
@@ -159,13 +161,15 @@ def _problem(scenario: Any, observation_space: ObservationSpace, action_space: S
     )
 
 
-def _layout(scenario: Any, sample_cost: int, divisible: bool) -> Layout:
-    """The layout for samples of this cost; those of one trial may not be divisible, as sequences are not."""
-    config, devices = scenario.algorithm, len(jax.devices())
-    share = algorithm(config.name).shared_samples(config) if divisible else 1
-    if share % devices == 0:
+def _layout(scenario: Any, sample_cost: int, remembers: bool) -> Layout:
+    """The layout for samples of this cost, which a net that remembers learns from in whole sequences."""
+    config, num_envs, devices = scenario.algorithm, scenario.env.num_envs, len(jax.devices())
+    chosen = algorithm(config.name)
+    sequence = chosen.sequence_steps(config, num_envs) if remembers else 1
+    share = chosen.shared_samples(config)
+    if share % (devices * sequence) == 0:
         share *= sample_cost  # so dear a sample is worth a device's waiting sooner
-    return plan_layout(scenario.trials, scenario.env.num_envs, share, devices)
+    return plan_layout(scenario.trials, num_envs, share, devices, sequence)
 
 
 def settings(scenario: EnvironmentScenario) -> Settings:

@@ -32,9 +32,9 @@ class Layout(NamedTuple):
     data_devices: int
 
 
-def prepare_host(trials: int, threads: int) -> None:
+def prepare_host(trials: int, threads: int, divisible: bool = True) -> None:
     """Ask for as many host devices as the trials can use; no effect once JAX has started."""
-    ask_for_devices(wanted_devices(trials, os.cpu_count() or 1), threads)
+    ask_for_devices(wanted_devices(trials, os.cpu_count() or 1, divisible), threads)
 
 
 def ask_for_devices(devices: int, threads: int) -> None:
@@ -60,21 +60,29 @@ def use_compilation_cache() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
-def wanted_devices(trials: int, cores: int) -> int:
-    """Enough devices to keep every core busy: a divisor of the trials where there are several."""
+def wanted_devices(trials: int, cores: int, divisible: bool = True) -> int:
+    """Enough devices to keep every core busy: a divisor of the trials where there are several.
+
+    A single trial that cannot be divided gets one device. A second one would have a thread that takes
+    part in every larger operation of the first, and each waits for it: up to ten times as slow.
+    """
     if trials == 1:
-        return cores
+        return cores if divisible else 1
     return min(d for d in range(1, trials + 1) if trials % d == 0 and (d >= cores or d == trials))
 
 
-def plan_layout(trials: int, num_envs: int, minibatch_size: int, devices: int) -> Layout:
-    """The layout that uses the devices best."""
+def plan_layout(
+    trials: int, num_envs: int, minibatch_size: int, devices: int, sequence: int = 1
+) -> Layout:
+    """The layout that uses the devices best; `sequence` samples of a minibatch stay together."""
     if trials > 1:
         return Layout(max(d for d in range(1, devices + 1) if trials % d == 0), 1)
     fits = [
         d
         for d in range(1, devices + 1)
-        if num_envs % d == 0 and minibatch_size % d == 0 and minibatch_size // d >= SMALLEST_SHARE
+        if num_envs % d == 0
+        and minibatch_size % (d * sequence) == 0
+        and minibatch_size // d >= SMALLEST_SHARE
     ]
     return Layout(1, max(fits, default=1))
 
