@@ -75,8 +75,8 @@ def nothing_random(monkeypatch):
     for module in (mlp, q):
         monkeypatch.setattr(module, "linear", linear)
     monkeypatch.setattr(jax.random, "bits", bits)
-    monkeypatch.setattr(jax.random, "normal", lambda key, shape: jnp.resize(noise, shape))
-    monkeypatch.setattr(jax.random, "uniform", lambda key, shape: jnp.full(shape, 0.5))
+    monkeypatch.setattr(jax.random, "normal", lambda key, shape, *_: jnp.resize(noise, shape))
+    monkeypatch.setattr(jax.random, "uniform", lambda key, shape, *_: jnp.full(shape, 0.5))
 
 
 def transitions(action, masked=False, aux=None):
@@ -98,11 +98,11 @@ def updated(agent, rollout, updates):
     if rollout.aux is None:
         noise = agent.noise(None, jax.random.key(0), (given.STEPS, given.ENVS))
         rollout = rollout._replace(aux=agent.explore(learner, View(rollout.obs), noise).aux)
-    update, found = jax.jit(lambda *arguments: agent.update(*arguments)), []
+    update, history = jax.jit(lambda *arguments: agent.update(*arguments)), []
     for _ in range(updates):
         learner, metrics = update(learner, rollout, jax.random.key(0))
-        found.append(metrics)
-    return {name: [float(each[name]) for each in found] for name in found[0]}
+        history.append(metrics)
+    return {name: [float(metrics[name]) for metrics in history] for name in history[0]}
 
 
 def from_buffer(make, config, spaces, rollout):
@@ -120,8 +120,8 @@ def gae():
 def lambda_returns():
     steps, (_, next_value) = given.rollout(), given.values()
     endings, real = (steps.terminated, steps.truncated), np.ones_like(steps.terminated)
-    found = returns.lambda_returns(steps.reward, next_value, *endings, real, GAMMA, LAM)
-    return {"returns": found}
+    targets = returns.lambda_returns(steps.reward, next_value, *endings, real, GAMMA, LAM)
+    return {"returns": targets}
 
 
 def n_step():
@@ -274,8 +274,8 @@ def test_our_numbers_are_torchrls(case, oracle, nothing_random):
     name = case.__name__
     theirs, ours = GOLDEN[name] if oracle is None else oracle.compute(name), case()
     for key, expected in theirs.items():
-        found = np.asarray(ours[key], np.float64)
-        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6, err_msg=key)
+        actual = np.asarray(ours[key], np.float64)
+        np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-6, err_msg=key)
 
 
 @pytest.mark.skipif(not INSTALLED, reason="TorchRL is not installed (extra `oracle`)")

@@ -88,11 +88,11 @@ def lambda_returns() -> Numbers:
 
 
 def n_step() -> Numbers:
-    found = three_steps(along_time("choice"))
+    multi = three_steps(along_time("choice"))
     return {
-        "reward": by_time(found["next", "reward"]),
-        "next_obs": by_time(found["next", "observation"]),
-        "steps": by_time(found["steps_to_next_obs"]),
+        "reward": by_time(multi["next", "reward"]),
+        "next_obs": by_time(multi["next", "observation"]),
+        "steps": by_time(multi["steps_to_next_obs"]),
     }
 
 
@@ -153,19 +153,19 @@ def ppo(actor: ProbabilisticActor, action: str, log_prob: np.ndarray, **settings
 def ppo_step(
     loss: ClipPPOLoss, steps: TensorDict, optimizer: torch.optim.Optimizer, factor: float
 ) -> Row:
-    found = loss(steps)
-    policy = factor * found["loss_objective"]
-    total = policy + found["loss_critic"] + found["loss_entropy"]
+    parts = loss(steps)
+    policy = factor * parts["loss_objective"]
+    total = policy + parts["loss_critic"] + parts["loss_entropy"]
     return {
         "loss/total": total,
         "loss/policy": policy,
-        "loss/value": found["loss_critic"] / given.VALUE_COEF,
-        "train/entropy": found["entropy"],
+        "loss/value": parts["loss_critic"] / given.VALUE_COEF,
+        "train/entropy": parts["entropy"],
         # Theirs is estimator k1, the mean of −log ρ; ours is k3, of ρ − 1 − log ρ.
-        "train/approx_kl": found["mean_ratio"] - 1.0 + found["kl_approx"],
-        "train/clip_fraction": found["clip_fraction"],
+        "train/approx_kl": parts["mean_ratio"] - 1.0 + parts["kl_approx"],
+        "train/clip_fraction": parts["clip_fraction"],
         "train/grad_norm": take_step(optimizer, total),
-        "train/explained_variance": found["explained_variance"],
+        "train/explained_variance": parts["explained_variance"],
     }
 
 
@@ -180,8 +180,8 @@ def pqn() -> Numbers:
     optimizer, rows = torch.optim.RAdam(loss.parameters(), lr=given.RATE), []
     with mock.patch.object(estimator, "value_estimate", lambda *_, **__: returns.detach()):
         for _ in range(given.EPOCHS):
-            found = loss(steps)["loss"] / 2  # ours is half the square
-            rows.append({"loss/q": found, "train/grad_norm": take_step(optimizer, found)})
+            half = loss(steps)["loss"] / 2  # ours is half the square
+            rows.append({"loss/q": half, "train/grad_norm": take_step(optimizer, half)})
     return means_of(rows)
 
 
@@ -221,12 +221,12 @@ def q_learner(net: torch.nn.Module, **settings: Any) -> Callable[..., Row]:
     count = itertools.count(1)
 
     def learn(drawn: TensorDict, factor: Any = 1.0) -> Row:
-        found = factor * loss(drawn)["loss"]
-        norm = take_step(optimizer, found)
+        value = factor * loss(drawn)["loss"]
+        norm = take_step(optimizer, value)
         if next(count) % 2 == 0:
             target.step()
         error = drawn["td_error"].sqrt().mean()
-        return {"loss/q": found, "train/grad_norm": norm, "train/td_error": error}
+        return {"loss/q": value, "train/grad_norm": norm, "train/td_error": error}
 
     return learn
 
@@ -256,7 +256,7 @@ SOFT = {"alpha_init": given.TEMPERATURE, "target_entropy": given.TARGET_ENTROPY}
 
 def sac_numbers() -> Numbers:
     loss = SACLoss(tanh_normal_actor(), critics(2), loss_function="l2", **SOFT)
-    return actor_critic(loss, "number", "qvalue", given.noise())
+    return actor_critic(loss, "number", "qvalue", given.noise(), loss.log_alpha)
 
 
 def sac_choices() -> Numbers:
@@ -264,40 +264,43 @@ def sac_choices() -> Numbers:
     settings = SOFT | {"action_space": "categorical", "num_actions": given.CHOICES}
     actor = choosing_actor(4)
     loss = DiscreteSACLoss(actor, choice_critics(), loss_function="smooth_l1", **settings)
-    return actor_critic(loss, "choice", "qvalue", given.noise())
+    return actor_critic(loss, "choice", "qvalue", given.noise(), loss.log_alpha)
 
 
-def actor_critic(loss: LossModule, action: str, critic: str, noise: np.ndarray) -> Numbers:
+def actor_critic(
+    loss: LossModule,
+    action: str,
+    critic: str,
+    noise: np.ndarray,
+    log_alpha: Tensor | None = None,
+) -> Numbers:
     """A step of the critics, one of the actor through the critics just changed, and the targets' moves."""
     loss.make_value_estimator(gamma=given.GAMMA)
     targets = SoftUpdate(loss, tau=given.TAU)
     by_critics = adam(leaves(getattr(loss, f"{critic}_network_params")))
     by_actor, rows = adam(leaves(loss.actor_network_params)), []
-    by_temperature = adam([loss.log_alpha]) if hasattr(loss, "log_alpha") else None
+    by_temperature = None if log_alpha is None else adam([log_alpha])
     for _ in range(given.UPDATES):
         with fixed_noise(noise):
             value = loss(samples(action))[f"loss_{critic}"]
             norms = [take_step(by_critics, value)]
-            found = loss(samples(action))
-        norms.append(take_step(by_actor, found["loss_actor"]))
-        row = {"loss/critic": value, "loss/actor": found["loss_actor"]}
+            parts = loss(samples(action))
+        norms.append(take_step(by_actor, parts["loss_actor"]))
+        row = {"loss/critic": value, "loss/actor": parts["loss_actor"]}
         rows.append(row | {"train/grad_norm": np.hypot(*norms)})
         if by_temperature is not None:
-            rows[-1] |= temperature_step(found, loss.log_alpha, by_temperature)
+            rows[-1] |= temperature_step(parts, log_alpha, by_temperature)
         targets.step()
     return gathered(rows)
 
 
-def temperature_step(found: TensorDict, log_alpha: Tensor, optimizer: torch.optim.Optimizer) -> Row:
+def temperature_step(parts: TensorDict, log_alpha: Tensor, optimizer: torch.optim.Optimizer) -> Row:
     # Theirs is log α (H − H̄), ours the paper's α (H − H̄); a step is by the derivative by log α.
-    alpha = found["alpha"].clone()
-    ours = alpha / log_alpha.item() * found["loss_alpha"].item()
-    take_step(optimizer, alpha * found["loss_alpha"])
-    return {
-        "loss/temperature": ours,
-        "train/temperature": alpha,
-        "train/entropy": found["entropy"],
-    }
+    alpha = parts["alpha"].clone()
+    ours = alpha / log_alpha.item() * parts["loss_alpha"].item()
+    take_step(optimizer, alpha * parts["loss_alpha"])
+    entropy = parts["entropy"]
+    return {"loss/temperature": ours, "train/temperature": alpha, "train/entropy": entropy}
 
 
 def gathered(rows: Iterable[Row]) -> Numbers:

@@ -30,9 +30,9 @@ def by_env(numbers: np.ndarray) -> Tensor:
     return turned if turned.ndim == 3 else turned.unsqueeze(-1)
 
 
-def by_time(found: Tensor) -> list[Any]:
+def by_time(values: Tensor) -> list[Any]:
     """(B, T, 1) or (B, T) as (T, B), and (B, T, n) as (T, B, n)."""
-    turned = found.transpose(0, 1)
+    turned = values.transpose(0, 1)
     return (turned.squeeze(-1) if turned.shape[-1] == 1 else turned).tolist()
 
 
@@ -58,11 +58,11 @@ def samples(action: str) -> TensorDict:
 
 def three_steps(steps: TensorDict) -> TensorDict:
     """The steps as samples over three."""
-    found = MultiStep(given.GAMMA, 3)(steps)
+    multi = MultiStep(given.GAMMA, 3)(steps)
     # Theirs keeps the first step's flags, and so values what follows a termination; ours has the last's.
-    last = torch.arange(given.STEPS) + found["steps_to_next_obs"] - 1
-    found["next", "terminated"] = steps["next", "terminated"].gather(1, last.unsqueeze(-1))
-    return found
+    last = torch.arange(given.STEPS) + multi["steps_to_next_obs"] - 1
+    multi["next", "terminated"] = steps["next", "terminated"].gather(1, last.unsqueeze(-1))
+    return multi
 
 
 class Leaves:
@@ -101,8 +101,8 @@ def draw(
     # Theirs draws anywhere in the sum of all priorities, ours once in each of as many equal parts.
     shares = (np.arange(len(uniforms)) + uniforms.astype(np.float64)) / len(uniforms)
     with mock.patch.object(np.random, "uniform", lambda low, high, size: shares * high):
-        rows, found = sampler.sample(storage, len(uniforms))
-    weight = found["priority_weight"]
+        rows, info = sampler.sample(storage, len(uniforms))
+    weight = info["priority_weight"]
     return rows, weight / weight.max()  # theirs are relative to the whole buffer's largest
 
 
