@@ -54,11 +54,11 @@ def rollout() -> Rollout:
     terminated[1, 0] = terminated[4, 1] = terminated[-1, 1] = True
     truncated[2, 1] = truncated[3, 2] = truncated[-1, 0] = truncated[-1, 2] = True
     obs, next_obs = normal("obs", STEPS, ENVS, SEEN), normal("next obs", STEPS, ENVS, SEEN)
-    choice = np.random.RandomState(1).randint(0, CHOICES, (STEPS, ENVS)).astype(np.int32)
-    mask = np.random.RandomState(2).uniform(size=(STEPS, ENVS, CHOICES)) < 0.6
+    draw = np.random.RandomState(1)
+    choice, other = draw.randint(0, CHOICES, (2, STEPS, ENVS)).astype(np.int32)
+    mask, next_mask = draw.uniform(size=(2, STEPS, ENVS, CHOICES)) < 0.5
     mask |= np.arange(CHOICES) == choice[..., None]
-    next_mask = np.ones_like(mask)
-    next_mask[..., 1] = normal("next mask", STEPS, ENVS) > 0
+    next_mask |= np.arange(CHOICES) == other[..., None]
     goes_on = ~(terminated | truncated)[:-1, :, None]
     next_obs[:-1] = np.where(goes_on, obs[1:], next_obs[:-1])
     next_mask[:-1] = np.where(goes_on, mask[1:], next_mask[:-1])
@@ -72,8 +72,8 @@ def rollout() -> Rollout:
         next_mask=next_mask,
         choice=choice,
         number=np.tanh(normal("number", STEPS, ENVS, NUMBERS)),
-        choice_log_prob=-1.0 + 0.3 * normal("choice log prob", STEPS, ENVS),
-        number_log_prob=-2.5 + 0.3 * normal("number log prob", STEPS, ENVS),
+        choice_log_prob=-0.5 + 0.2 * normal("choice log prob", STEPS, ENVS),
+        number_log_prob=-2.3 + 0.3 * normal("number log prob", STEPS, ENVS),
     )
 
 
