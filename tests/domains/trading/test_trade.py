@@ -256,7 +256,7 @@ def test_bars_before_the_start_are_only_looked_at(trade):
 def test_bars_that_are_known_are_left_out_and_the_last_answer_told_again(trade):
     first, _ = trade("discrete", lines=f"{line()}\n{line('2001-02-05')}\n")
     again, said = trade("discrete", lines=f"{line('2001-02-05')}\n")
-    assert again == first[1:] and "1 bars were known already" in said.err
+    assert again == first[1:] and "1 bar was known already" in said.err
     assert trade("discrete", lines=f"{line()}\n")[0] == []
     both, _ = trade("discrete", lines=f"{line('2001-02-05')}\n{line('2001-02-06', '101')}\n")
     assert both[0] == first[1] and both[1]["time"] == "2001-02-06T00:00:00Z"
@@ -405,7 +405,7 @@ def test_predict_takes_raw_bars_in_any_form(place, trade, monkeypatch):
     assert policy.predict(np.zeros((3, *seen.shape))).shape == (3, 1)
     for raw, state, words in (
         (known.head(9), None, "9 bars are too few; this policy needs 15"),
-        (known, {"cash": 5}, "expected cash and units, or weight, got cash"),
+        (known, {"cash": 5}, "expected cash and units, or weight, .* got .*cash"),
         (known.with_columns(close=-1.0), None, "row 1, column close: -1 is not a price"),
         (seen, {"weight": 1.0}, "a state goes with raw input"),
     ):
@@ -413,10 +413,99 @@ def test_predict_takes_raw_bars_in_any_form(place, trade, monkeypatch):
             policy.predict(raw, state)
 
 
-def test_a_policy_that_remembers_is_not_asked_about_bars_alone(place):
-    policy = proxima.load_policy("remembering", str(place / "logs"))
-    with pytest.raises(proxima.ProximaError, match="proxima trade"):
-        policy.predict(pl.read_parquet(place / "prices.parquet"))
+@pytest.mark.parametrize("name", RUNS)
+def test_stepping_over_bars_gives_the_answers_of_trade(name, trade, tmp_path):
+    """All bars there are at first, then the new ones, some of them known already; in turn with others."""
+    answers, _ = trade(name)
+    frame, policy = pl.read_parquet("grown.parquet"), proxima.load_policy(name)
+    start, state = str(frame["time"][KNOWN].replace(tzinfo=None)), None
+    assert policy.step(frame.head(KNOWN), {"from": start})[0] is None, "only looked at"
+    for first, last in ((0, KNOWN + 20), (KNOWN + 20, KNOWN + 21), (KNOWN + 10, KNOWN + NEW)):
+        bars = frame.slice(first, last - first)
+        target, state = policy.step(bars, {"from": start} if state is None else state)
+        assert state.answer == answers[last - KNOWN - 1] and target == state.answer["target"]
+        policy.step(frame.head(50))
+    saved = json.loads((tmp_path / "state/state.json").read_text())["trader"]["memory"]
+    assert {part: list(numbers) for part, numbers in state.trader.memory.items()} == saved
+    assert bool(saved) == (name == "remembering")
+    again, same = policy.step(frame.tail(5), state)
+    assert again == target and same is state, "what is known is not traded twice"
+
+
+def test_a_policy_that_remembers_trades_the_bars_it_is_asked_about(trade, monkeypatch):
+    fresh, _ = trade("remembering", "--fresh")
+    new = pl.read_csv("new.csv", try_parse_dates=True)
+    frame, policy = pl.read_parquet("grown.parquet"), proxima.load_policy("remembering")
+    decided = [row for row in range(NEW) if fresh[row]["target"] is not None]
+    assert len({fresh[row]["target"] for row in decided}) > 1
+    for row in (decided[0], decided[7], NEW - 1):
+        assert policy.predict(new.head(row + 1)) == fresh[row]["target"]
+        held = {name: fresh[row]["account"][name] for name in ("cash", "units")}
+        assert policy.predict(new.head(row + 1), held) == fresh[row]["target"]
+    start = {"from": frame["time"][KNOWN].replace(tzinfo=None)}
+    after_the_past, _ = trade("remembering", state="past")
+    assert policy.predict(frame.head(KNOWN + 30), start) == after_the_past[29]["target"]
+    _, state = policy.step(new.head(40))
+    assert policy.predict(new.slice(40), state) == fresh[-1]["target"]
+    # what is said to be held changes the last decision, and not what is remembered before it
+    remembered, loaded = [], policy._loaded
+
+    def spy(observations, memory):
+        remembered.append({part: numbers[0].tolist() for part, numbers in memory.items()})
+        return loaded.step(observations, memory)
+
+    policy._loaded = loaded._replace(step=spy)
+    policy.predict(new.head(41), {"weight": 0.25})
+    assert remembered[-1] == {part: list(numbers) for part, numbers in state.trader.memory.items()}
+
+
+def test_a_copy_says_how_it_is_used_and_needs_no_run(main, trade, tmp_path):
+    said = main("export", "remembering", "--out", str(tmp_path / "copy")).out
+    for words in ("policy.step(observation, None)", "takes bars, the oldest", "gives the target"):
+        assert words in said
+    bars = pl.read_parquet("grown.parquet").tail(50)
+    copy, original = proxima.load_policy(tmp_path / "copy"), proxima.load_policy("remembering")
+    assert copy.predict(bars) == original.predict(bars)
+    answers, _ = trade("remembering")
+    said = main("trade", str(tmp_path / "copy"), "--bars", "new.csv", "--json")
+    assert [json.loads(line) for line in said.out.splitlines()] == answers
+    assert f"state in {tmp_path / 'copy/trade'}" in said.err
+    figures = [
+        json.loads(main("evaluate", run, "--data", "new.csv", "--json").out)["agent"]
+        for run in (str(tmp_path / "copy"), "remembering")
+    ]
+    assert figures[0] == figures[1]
+
+
+def test_a_state_that_does_not_fit_is_refused_in_words(place, monkeypatch):
+    monkeypatch.chdir(place)
+    bars, policy = pl.read_parquet("grown.parquet"), proxima.load_policy("discrete")
+    _, state = policy.step(bars.head(60))
+    other = proxima.load_policy("remembering")
+    changed = bars.with_columns(close=pl.col("close") * 1.01, high=pl.col("high") * 1.02)
+    untimed = bars.drop("time")
+    for bad, raw, given, words in (
+        (other, bars, state, "state: is of another policy"),
+        (policy, changed, state, "row 1, column high: .* was .* a bar does not change"),
+        (policy, untimed, state, "no column time; .* go on from a state"),
+        (policy, bars, {"form": "2001-01-01"}, "state: expected cash and units.*got .*form"),
+        (policy, bars, {"weight": 1.0}, "state: expected cash and units.*got .*weight"),
+        (policy, bars, {"from": "soon"}, "from soon: is not a time such as"),
+        (policy, bars, {"capital": 0}, "capital 0: is no amount of money"),
+    ):
+        with pytest.raises(proxima.ProximaError, match=words):
+            bad.step(raw, given)
+    for given, words in (
+        ({"weight": float("nan")}, "as finite numbers"),
+        ("all of it", "got 'all of it'"),
+        ({"from": "2031-01-01"}, "before the trading begins .2031-01-01"),
+    ):
+        with pytest.raises(proxima.ProximaError, match=words):
+            policy.predict(bars, given)
+    with pytest.raises(proxima.ProximaError, match="9 bars are too few; this policy needs"):
+        other.predict(bars.head(9))
+    with pytest.raises(proxima.ProximaError, match="episode_start: goes with observations"):
+        policy.step(bars, episode_start=[True])
 
 
 def test_a_policy_that_looks_ahead_or_says_nothing_of_bars_is_not_traded(main, place, tmp_path):

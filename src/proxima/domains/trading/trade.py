@@ -13,16 +13,17 @@ from proxima.core.paths import usable_path
 from proxima.domains.trading import trade_state
 from proxima.domains.trading.arriving import Batch, read_file, read_lines
 from proxima.domains.trading.config import TradingEnvConfig
-from proxima.domains.trading.splits import moment_of
 from proxima.domains.trading.trade_state import Opened, is_state
 from proxima.domains.trading.use import (
     Bars,
     Settings,
     Taken,
     Usable,
+    amount_of_money,
     answers,
     as_json,
     load_usable,
+    moment_given,
     open_state,
     take,
 )
@@ -58,14 +59,14 @@ class Options(NamedTuple):
 
 
 def trade_bars(
-    trial: Path, bars: str, state: Path | None, options: Options, out: Write, err: Write
+    policy: Path, bars: str, state: Path | None, options: Options, out: Write, err: Write
 ) -> bool:
-    """Follows the policy of a trial over a file or lines of bars; False: Ctrl-C or its reader ended it."""
+    """Follows an exported policy over a file or lines of bars; False: Ctrl-C or its reader ended it."""
     settings = _settings(options)
     batches = _batches(bars)
     use_compilation_cache()
-    usable = load_usable(trial)
-    directory = trial / "trade" if state is None else state
+    usable = load_usable(policy)
+    directory = _usual_place(policy) if state is None else state
     tell = _teller(usable.reader.account, options.json, out)
     known = 0
     try:
@@ -87,7 +88,8 @@ def trade_bars(
         err(f"Nobody reads the answers any more. The same command goes on from {directory}\n")
         return False
     if known:
-        err(f"{known:,} bars were known already and are the same.\n")
+        words = "1 bar was" if known == 1 else f"{known:,} bars were"
+        err(f"{words} known already, with the same values: left out.\n")
     return True
 
 
@@ -122,7 +124,7 @@ def _follow(
         None if begin is None else np.datetime64(begin),
     )
     try:
-        for after, said in answers(usable, trader, bars):
+        for after, said in answers(usable.reader, usable.act, trader, bars):
             content = as_json(said, after.capital)
             tell(content)
             trader, answer, first = after, content, first + 1
@@ -150,20 +152,13 @@ def _teller(
 
 
 def _settings(options: Options) -> Settings:
-    if options.capital is not None and not 0 < options.capital < float("inf"):
-        raise ProximaError(
-            f"--capital {options.capital:g}: is no amount of money; give more than 0"
-        )
+    capital = options.capital
+    if capital is not None:
+        capital = amount_of_money(capital, "--capital")
     if options.fresh and (options.past is not None or options.begin is not None):
         raise ProximaError("--fresh: trades without the run's data; leave out --past and --from")
-    begin = None
-    if options.begin is not None:
-        begin = moment_of(options.begin)
-        if begin is None:
-            raise ProximaError(
-                f"--from {options.begin}: is not a time such as 2019-01-31 or 2019-01-31T15:00:00Z"
-            )
-    return Settings(options.capital, begin, options.past, options.fresh)
+    begin = None if options.begin is None else moment_given(options.begin, "--from")
+    return Settings(capital, begin, options.past, options.fresh)
 
 
 def _batches(bars: str) -> Iterable[Batch]:
@@ -177,6 +172,11 @@ def _input() -> Iterator[bytes]:
     """Lines as they come: reading ahead would keep the last ones back."""
     while line := sys.stdin.buffer.readline():
         yield line
+
+
+def _usual_place(policy: Path) -> Path:
+    """The directory of the account where none is named: beside a trial's policy, within any other."""
+    return (policy.parent if policy.name == "policy" else policy) / "trade"
 
 
 def _make(directory: Path) -> None:
