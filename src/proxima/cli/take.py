@@ -16,18 +16,23 @@ def add_commands(app: typer.Typer) -> None:
 
 def export(
     run: Annotated[str, argument("RUN", "An experiment, a run, a trial or a policy's directory.")],
-    onnx: Annotated[bool, typer.Option("--onnx", help="As an ONNX model, policy.onnx.")] = False,
+    onnx: Annotated[
+        bool, typer.Option("--onnx", help="An ONNX model, policy.onnx, instead of a copy.")
+    ] = False,
     trial: Annotated[
         int | None, typer.Option(help="Which trial of a run; its first one by default.", min=0)
     ] = None,
     out: Annotated[
-        Path | None, path_option("Directory to write; default: named after the scenario.")
+        Path | None, path_option("Directory to write; default: SCENARIO_policy, or _onnx.")
     ] = None,
     output: Output = "logs",
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Take a trained policy out of its run: a copy of it, or an ONNX model."""
+    """Take a trained policy out of its run: a copy, or ONNX.
+
+    A copy is used by proxima.load_policy(DIRECTORY).predict(observation).
+    """
     from proxima.run.export import copy_policy, write_onnx
 
     written = (write_onnx if onnx else copy_policy)(run, out, output, trial)
@@ -46,10 +51,22 @@ def export(
 
 
 def _use_of_copy(written: dict[str, Any]) -> list[str]:
-    return [
+    lines = [
         "Use it:  policy = proxima.load_policy(" + repr(written["path"]) + ")",
         "         action = policy.predict(observation)",
     ]
+    if written["remembers"]:
+        lines += [
+            "         policy.reset()  # before a new episode, because predict remembers",
+            "         action, state = policy.step(observation, None)  # or keep the memory yourself",
+        ]
+    if written["raw"] is not None:
+        lines += [
+            "Raw:     policy.predict(raw)",
+            f"  takes {written['raw']['takes']}",
+            f"  gives {written['raw']['gives']}",
+        ]
+    return lines
 
 
 def _use_of_onnx(written: dict[str, Any]) -> list[str]:
