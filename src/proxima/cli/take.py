@@ -1,12 +1,15 @@
 """The command that takes a policy out of its run: export."""
 
 from pathlib import Path
+from textwrap import wrap
 from typing import Annotated, Any
 
 import typer
 
 from proxima.cli.console import print_json, say
 from proxima.cli.options import Debug, Json, Output, argument, path_option
+
+WIDTH = 80
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -58,13 +61,16 @@ def _use_of_copy(written: dict[str, Any]) -> list[str]:
     if written["remembers"]:
         lines += [
             "         policy.reset()  # before a new episode, because predict remembers",
-            "         action, state = policy.step(observation, None)  # or keep the memory yourself",
+            "         action, state = policy.step(observation, None)  # or keep it yourself",
         ]
     if written["raw"] is not None:
         lines += [
             "Raw:     policy.predict(raw)",
-            f"  takes {written['raw']['takes']}",
-            f"  gives {written['raw']['gives']}",
+            *(
+                line
+                for end in ("takes", "gives")
+                for line in wrap(f"  {end} {written['raw'][end]}", WIDTH, subsequent_indent="    ")
+            ),
         ]
     return lines
 
@@ -73,10 +79,12 @@ def _use_of_onnx(written: dict[str, Any]) -> list[str]:
     checked = written["checked"]
     inputs = ", ".join(f"{each['name']!r}: {_variable(each['name'])}" for each in written["inputs"])
     outputs = [each["name"] for each in written["outputs"]]
+    memory = "Memory:  zeros at the start of an episode, then what came out as next_memory…"
     results = ", ".join(_variable(name) for name in outputs)
     return [
         f"Checked: the same action at {checked['same']} of {checked['observations']} random observations.",
         *(f"  {end} {_shown(each)}" for end in ("inputs", "outputs") for each in written[end]),
+        *([memory] if written["remembers"] else []),
         "Use it:  import onnxruntime",
         f"         session = onnxruntime.InferenceSession({written['path']!r})",
         f"         {results}{',' if len(outputs) == 1 else ''} = session.run({outputs!r}, {{{inputs}}})",

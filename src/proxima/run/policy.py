@@ -13,7 +13,7 @@ from proxima.domains.domain import Domain, RawPolicy
 from proxima.files import explaining
 from proxima.run.files import find_policy, is_policy
 from proxima.run.read import make_run_importable
-from proxima.track.registry import load_exported
+from proxima.track.registry import POLICY_FILES, load_exported
 from proxima.track.served_policy import Player, is_single, nested, play
 
 
@@ -85,12 +85,14 @@ class Policy:
     __call__ = predict
 
     def save(self, path: str | Path) -> Path:
-        """A copy of the policy's directory; `load_policy` reads it, and so does anything that has JAX."""
+        """A copy of the policy's files; `load_policy` reads it, and so does anything that has JAX."""
         target = Path(usable_path(str(path)))
         if target.exists() and not is_policy(target):
             raise ProximaError(f"{target}: exists and is no policy; choose another place")
         with explaining(target):
-            shutil.copytree(self.directory, target, dirs_exist_ok=True)
+            target.mkdir(parents=True, exist_ok=True)
+            for name in POLICY_FILES:  # and not an account that is kept beside them
+                shutil.copy2(self.directory / name, target / name)
         return target
 
     def __repr__(self) -> str:

@@ -290,6 +290,19 @@ def test_a_state_belongs_to_its_policy_and_its_start(trade, tmp_path):
         assert said.code == 1 and f"{name}/{name}: " in said.err and "damaged" in said.err
 
 
+def test_what_nothing_was_traded_in_may_begin_otherwise(trade):
+    """The first bars are refused, and the next try says how it should have begun."""
+    far = f"{line('2011-02-06')}\n"
+    assert trade("discrete", lines=far)[1].code == 1
+    answers, said = trade("discrete", "--capital", "500", lines="")
+    assert answers == [] and said.code == 0 and "No bars came" in said.err
+    answers, said = trade("discrete", "--fresh", "--capital", "700", lines=far)
+    assert said.code == 0 and "Begins flat with 700 and no past" in said.err
+    assert answers[0]["account"]["cash"] == 700
+    said = trade("discrete", "--capital", "500", lines=far)[1]
+    assert said.code == 1 and "--capital: the trading in" in said.err
+
+
 MISTAKES = [
     (("--capital", "-5"), "--capital -5: is no amount of money"),
     (("--from", "yesterday"), "--from yesterday: is not a time such as"),
@@ -463,6 +476,7 @@ def test_a_copy_says_how_it_is_used_and_needs_no_run(main, trade, tmp_path):
     said = main("export", "remembering", "--out", str(tmp_path / "copy")).out
     for words in ("policy.step(observation, None)", "takes bars, the oldest", "gives the target"):
         assert words in said
+    assert all(len(row) <= 80 for row in said.splitlines() if str(tmp_path) not in row)
     bars = pl.read_parquet("grown.parquet").tail(50)
     copy, original = proxima.load_policy(tmp_path / "copy"), proxima.load_policy("remembering")
     assert copy.predict(bars) == original.predict(bars)
@@ -470,6 +484,8 @@ def test_a_copy_says_how_it_is_used_and_needs_no_run(main, trade, tmp_path):
     said = main("trade", str(tmp_path / "copy"), "--bars", "new.csv", "--json")
     assert [json.loads(line) for line in said.out.splitlines()] == answers
     assert f"state in {tmp_path / 'copy/trade'}" in said.err
+    again = copy.save(tmp_path / "again")
+    assert len(list(again.iterdir())) == 3, "the account stays where it is"
     figures = [
         json.loads(main("evaluate", run, "--data", "new.csv", "--json").out)["agent"]
         for run in (str(tmp_path / "copy"), "remembering")
@@ -492,6 +508,7 @@ def test_a_state_that_does_not_fit_is_refused_in_words(place, monkeypatch):
         (policy, bars, {"weight": 1.0}, "state: expected cash and units.*got .*weight"),
         (policy, bars, {"from": "soon"}, "from soon: is not a time such as"),
         (policy, bars, {"capital": 0}, "capital 0: is no amount of money"),
+        (policy, bars, {"capital": "all"}, "state: expected .*got .*all"),
     ):
         with pytest.raises(proxima.ProximaError, match=words):
             bad.step(raw, given)

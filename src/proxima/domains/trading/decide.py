@@ -118,7 +118,10 @@ def _state(policy: BarPolicy, state: Any) -> TradeState:
     if not isinstance(start, Mapping) or not set(start) <= START:
         raise _unknown_state(state)
     begin = moment_given(str(start["from"]), "from") if "from" in start else None
-    capital = amount_of_money(float(start.get("capital", CAPITAL)), "capital")
+    try:
+        capital = amount_of_money(float(start.get("capital", CAPITAL)), "capital")
+    except (TypeError, ValueError) as error:
+        raise _unknown_state(state) from error
     return TradeState(policy.weights, Trader(capital), begin=begin)
 
 

@@ -13,7 +13,7 @@ from proxima.core.paths import usable_path
 from proxima.domains.trading import trade_state
 from proxima.domains.trading.arriving import Batch, read_file, read_lines
 from proxima.domains.trading.config import TradingEnvConfig
-from proxima.domains.trading.trade_state import Opened, is_state
+from proxima.domains.trading.trade_state import Opened, Saved
 from proxima.domains.trading.use import (
     Bars,
     Settings,
@@ -68,14 +68,14 @@ def trade_bars(
     usable = load_usable(policy)
     directory = _usual_place(policy) if state is None else state
     tell = _teller(usable.reader.account, options.json, out)
-    known = 0
+    known, came = 0, False
     try:
         _make(directory)
         with locked(directory):
-            is_new = not is_state(directory)
             opened = open_state(usable, directory, settings)
-            err(_begins(opened.saved, directory, is_new) + "\n")
+            err(_begins(opened.saved, directory) + "\n")
             for batch in batches:
+                came = True
                 taken = take(usable, opened, batch, options.any_gap)
                 known += taken.known
                 if taken.again is not None:
@@ -87,9 +87,11 @@ def trade_bars(
     except BrokenPipeError:
         err(f"Nobody reads the answers any more. The same command goes on from {directory}\n")
         return False
+    if not came:
+        err("No bars came.\n")
     if known:
         words = "1 bar was" if known == 1 else f"{known:,} bars were"
-        err(f"{words} known already, with the same values: left out.\n")
+        err(f"{words} known already, with the same values: not traded again.\n")
     return True
 
 
@@ -188,9 +190,9 @@ def _make(directory: Path) -> None:
         ) from failure
 
 
-def _begins(saved: Any, directory: Path, is_new: bool) -> str:
+def _begins(saved: Saved, directory: Path) -> str:
     past = f"{saved.past:,} bars of past" if saved.past else "no past"
-    if is_new:
+    if saved.bars == 0:
         return f"Begins flat with {saved.trader.capital:,.10g} and {past}; state in {directory}"
     return f"Goes on after {saved.bars:,} bars, with {past}; state in {directory}"
 

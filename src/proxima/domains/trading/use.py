@@ -21,7 +21,7 @@ from proxima.domains.trading.arriving import (
 )
 from proxima.domains.trading.recipe import Reader, bad_value, read_recipe, see
 from proxima.domains.trading.splits import moment_of
-from proxima.domains.trading.trade_state import NO_BARS, Opened
+from proxima.domains.trading.trade_state import NO_BARS, Opened, Saved
 from proxima.domains.trading.trader import Act, Answer, Bar, Trader, arrive
 from proxima.run.files import RunFiles, plain
 from proxima.run.read import make_run_importable, read_info
@@ -111,29 +111,43 @@ class Settings(NamedTuple):
 def open_state(usable: Usable, directory: Path, settings: Settings) -> Opened:
     """The state in a directory, begun there where it is not."""
     if not trade_state.is_state(directory):
-        past = NO_BARS if settings.fresh else past_of(usable, settings.past, settings.until)
-        capital = CAPITAL if settings.capital is None else settings.capital
-        begin = None if settings.until is None else str(settings.until)
-        start = trade_state.Start(usable.weights, past, spacing_of(past), begin, capital)
-        return trade_state.create(directory, start)
+        return _begin(usable, directory, settings)
     opened = trade_state.read(directory)
-    if opened.saved.policy != usable.weights:
-        raise ProximaError(
+    problem = _disagreement(usable, directory, opened.saved, settings)
+    if problem is None:
+        return opened
+    if opened.saved.bars == 0:  # its first bars were refused, so nothing is lost
+        return _begin(usable, directory, settings)
+    raise ProximaError(problem)
+
+
+def _begin(usable: Usable, directory: Path, settings: Settings) -> Opened:
+    past = NO_BARS if settings.fresh else past_of(usable, settings.past, settings.until)
+    capital = CAPITAL if settings.capital is None else settings.capital
+    begin = None if settings.until is None else str(settings.until)
+    start = trade_state.Start(usable.weights, past, spacing_of(past), begin, capital)
+    return trade_state.create(directory, start)
+
+
+def _disagreement(usable: Usable, directory: Path, saved: Saved, settings: Settings) -> str | None:
+    """Why a state cannot be gone on from as the settings say, in words."""
+    if saved.policy != usable.weights:
+        return (
             f"{directory}: was begun with another policy than {usable.directory} has now; choose another "
             "--state to begin anew, or put the policy back"
         )
-    begun = opened.saved.trader.capital
+    begun = saved.trader.capital
     for name, differs in (
         ("--capital", settings.capital is not None and settings.capital != begun),
-        ("--from", settings.until is not None and str(settings.until) != opened.saved.begin),
-        ("--fresh", settings.fresh and opened.saved.past > 0),
+        ("--from", settings.until is not None and str(settings.until) != saved.begin),
+        ("--fresh", settings.fresh and saved.past > 0),
     ):
         if differs:
-            raise ProximaError(
-                f"{name}: the trading in {directory} has begun already, with {opened.saved.past:,} bars of "
-                f"past and a capital of {begun:g}; leave it out to go on, or begin anew with another --state"
+            return (
+                f"{name}: the trading in {directory} has begun already, with {saved.past:,} bars of past "
+                f"and a capital of {begun:g}; leave it out to go on, or begin anew with another --state"
             )
-    return opened
+    return None
 
 
 def amount_of_money(value: float, name: str) -> float:
