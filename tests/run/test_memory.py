@@ -111,7 +111,9 @@ def test_the_example_of_two_games_runs(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
     exec(code, names)
-    assert [state["output"].shape for state in names["states"] if state] in ([(1, 4)], [(1, 4)] * 2)
+    left, right = names["states"]
+    assert all(state is None or state["output"].shape == (1, 4) for state in (left, right))
+    assert all(seen.shape == (4,) for seen in names["seen"])
 
 
 def test_hidden_entries_are_hidden_by_the_exported_policy(run):

@@ -445,21 +445,21 @@ def test_stepping_over_bars_gives_the_answers_of_trade(name, trade, tmp_path):
     assert again == target and same is state, "what is known is not traded twice"
 
 
-def test_a_policy_that_remembers_trades_the_bars_it_is_asked_about(trade, monkeypatch):
-    fresh, _ = trade("remembering", "--fresh")
-    new = pl.read_csv("new.csv", try_parse_dates=True)
+def test_a_policy_that_remembers_trades_the_bars_it_is_asked_about(trade):
+    fresh, _ = trade("remembering", "--fresh", bars="grown.parquet")
     frame, policy = pl.read_parquet("grown.parquet"), proxima.load_policy("remembering")
-    decided = [row for row in range(NEW) if fresh[row]["target"] is not None]
-    assert len({fresh[row]["target"] for row in decided}) > 1
-    for row in (decided[0], decided[7], NEW - 1):
-        assert policy.predict(new.head(row + 1)) == fresh[row]["target"]
+    targets = [answer["target"] for answer in fresh]
+    first = next(row for row, target in enumerate(targets) if target is not None)
+    changed = next(row for row in range(first + 20, KNOWN) if targets[row] != targets[row - 1])
+    for row in (first, changed - 1, changed, len(targets) - 1):
+        assert policy.predict(frame.head(row + 1)) == targets[row]
         held = {name: fresh[row]["account"][name] for name in ("cash", "units")}
-        assert policy.predict(new.head(row + 1), held) == fresh[row]["target"]
-    start = {"from": frame["time"][KNOWN].replace(tzinfo=None)}
+        assert policy.predict(frame.head(row + 1), held) == targets[row]
     after_the_past, _ = trade("remembering", state="past")
+    start = {"from": frame["time"][KNOWN].replace(tzinfo=None)}
     assert policy.predict(frame.head(KNOWN + 30), start) == after_the_past[29]["target"]
-    _, state = policy.step(new.head(40))
-    assert policy.predict(new.slice(40), state) == fresh[-1]["target"]
+    _, state = policy.step(frame.head(40))
+    assert policy.predict(frame.slice(40), state) == targets[-1]
     # what is said to be held changes the last decision, and not what is remembered before it
     remembered, loaded = [], policy._loaded
 
@@ -468,7 +468,7 @@ def test_a_policy_that_remembers_trades_the_bars_it_is_asked_about(trade, monkey
         return loaded.step(observations, memory)
 
     policy._loaded = loaded._replace(step=spy)
-    policy.predict(new.head(41), {"weight": 0.25})
+    policy.predict(frame.head(41), {"weight": 0.25})
     assert remembered[-1] == {part: list(numbers) for part, numbers in state.trader.memory.items()}
 
 
