@@ -14,6 +14,7 @@ from tiny import SIZES, SMALL, command, run_main
 
 import proxima
 from proxima.domains.trading.synthetic import generate
+from proxima.domains.trading.trade import _line
 from proxima.run.files import find_trial
 from proxima.scenario import load
 
@@ -546,6 +547,14 @@ def test_a_policy_that_looks_ahead_or_says_nothing_of_bars_is_not_traded(main, p
         path.write_text(json.dumps(content))
         said = main("trade", str(trial), "--bars", "new.csv")
         assert said.code == 1 and words in said.err
+
+
+@pytest.mark.parametrize("units", [0.0, 99.029, 0.17622, -0.17622, -197.91, 123456.0])
+def test_a_line_has_80_columns_also_of_who_is_short(units):
+    account = {"units": units, "cash": 20355.31, "equity": 9987.5, "log_return": -0.0013}
+    order = {"side": "sell", "units": 0.35243, "cost": 19.98}
+    answer = {"time": "2004-02-12T00:00:00Z", "close": 55255.7, "target": -1.0, "ruined": False}
+    assert len(_line({**answer, "order": order, "account": account})) == 80
 
 
 def test_lines_are_answered_as_they_come_and_ctrl_c_ends_it(place, tmp_path):

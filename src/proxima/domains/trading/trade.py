@@ -214,12 +214,20 @@ def _line(answer: Mapping[str, Any]) -> str:
             _signed(answer["target"]),
             "ruined" if answer["ruined"] else words,
             cost,
-            f"{account['units']:.5g}",
+            _units(account["units"]),
             f"{account['cash']:.2f}",
             f"{account['equity']:.2f}",
             "–" if account["log_return"] is None else f"{account['log_return']:+.4f}",
         ]
     )
+
+
+def _units(units: float) -> str:
+    """Five digits, or four where a sign takes the room of one; many are whole, without an exponent."""
+    if abs(units) >= 10_000:
+        return f"{units:.0f}"
+    digits = f"{units:.5g}"
+    return digits if len(digits) <= COLUMNS["units"] else f"{units:.4g}"
 
 
 def _signed(target: float | None) -> str:
