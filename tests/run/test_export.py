@@ -13,7 +13,7 @@ from tracking import ABOUT
 import proxima
 from proxima.core.errors import ProximaError
 from proxima.domains.judging import NET_ALONE
-from proxima.run.export import find_policy
+from proxima.run.files import find_policy
 from proxima.track.registry import export_program, write_policy
 
 OBSERVATION = {"shape": [2], "dtype": "float64", "low": -1.0, "high": 1.0}
@@ -83,6 +83,12 @@ def test_without_onnx_the_policy_is_copied(run, capsys, monkeypatch):
 
 def test_a_run_without_a_policy_says_why(run):
     policy = run / "trial_0" / "policy"
+    (policy / "policy.safetensors").rename(run / "weights")
+    for reference in ("probe", policy):
+        with pytest.raises(
+            ProximaError, match=r"not an exported policy, policy\.safetensors missing"
+        ):
+            proxima.load_policy(reference)
     policy.rename(run / "gone")
     with pytest.raises(ProximaError, match="has no exported policy: run its scenario again"):
         find_policy("probe")

@@ -1,6 +1,7 @@
 """A policy with memory outside its run: exported, served, and forgetting when it is told to."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,56 @@ def test_rows_forget_where_an_episode_starts(run):
         policy.predict(shown[6], episode_start=[True])
 
 
+def test_states_that_the_caller_keeps_are_streams_of_their_own(run):
+    policy, alone = proxima.load_policy(run), proxima.load_policy(run)
+    shown = {"one": observations(6, 3), "two": -observations(6, 3)[:, 0]}
+    states, found = dict.fromkeys(shown), {name: [] for name in shown}
+    for step in range(6):
+        for name, rows in shown.items():
+            given = states[name] and {part: array.tolist() for part, array in states[name].items()}
+            action, states[name] = policy.step(rows[step], given)  # lists, as JSON would keep it
+            found[name].append(action)
+    for name, rows in shown.items():
+        alone.reset()
+        np.testing.assert_array_equal(found[name], [alone.predict(each) for each in rows])
+        np.testing.assert_array_equal(states[name]["output"], alone._player._memory["output"])
+    assert policy._player._memory == {}, "predict has seen none of it"
+    kept = states["one"]["output"].copy()
+    _, begun = policy.step(shown["one"][0], states["one"], episode_start=[True, False, False])
+    np.testing.assert_array_equal(states["one"]["output"], kept)
+    _, first = policy.step(shown["one"][0])
+    np.testing.assert_array_equal(begun["output"][0], first["output"][0])
+    assert not np.array_equal(begun["output"][1], first["output"][1])
+
+
+def test_a_state_that_does_not_fit_is_refused_in_words(run):
+    policy, shown = proxima.load_policy(run), observations(1, 3)[0]
+    _, state = policy.step(shown)
+    for rows, given, words in (
+        (shown[:2], state, "step: there are 2 observations, and this policy remembers 3 episodes"),
+        (shown, {"cell": state["output"]}, "the state has cell .* remembers output"),
+        (shown, {"output": 1.0}, "the state has output"),
+        (shown, 5, "step: the state is a int; give back what step gave"),
+    ):
+        with pytest.raises(proxima.ProximaError, match=words):
+            policy.step(rows, given)
+    with pytest.raises(proxima.ProximaError, match=r"predict: a state goes with raw.*step takes a"):
+        policy.predict(shown, state)
+
+
+def test_the_example_of_two_games_runs(run, tmp_path, monkeypatch):
+    """docs/export.md's, where the run is found by its scenario's name."""
+    page = (Path(__file__).parents[2] / "docs" / "export.md").read_text()
+    (code,) = re.findall(r"```python\n(# two_games.py\n.*?)```", page, re.DOTALL)
+    (tmp_path / "logs").symlink_to(run.parents[2])
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(code, names)
+    left, right = names["states"]
+    assert all(state is None or state["output"].shape == (1, 4) for state in (left, right))
+    assert all(seen.shape == (4,) for seen in names["seen"])
+
+
 def test_hidden_entries_are_hidden_by_the_exported_policy(run):
     policy = proxima.load_policy(run)
     shown = observations(5, 8)
@@ -86,6 +137,9 @@ def test_mlflow_serves_it_with_its_memory(run, tmp_path):
 
     _save_model(tmp_path / "model", directory, about, Logged, "run")
     served, policy = mlflow.pyfunc.load_model(str(tmp_path / "model")), proxima.load_policy(run)
+    # where docs/export.md says it is
+    whole = proxima.load_policy(tmp_path / "model" / "artifacts" / "policy")
+    assert whole.about == about
     shown = observations(4, 2)
     for step in shown:
         np.testing.assert_array_equal(served.predict(step), policy.predict(step))

@@ -352,6 +352,9 @@ def test_a_models_signature_and_example_are_its_observations(
     assert loaded.predict(loaded.input_example).tolist() == [0], "all are valid in the example"
     masks = {"action_mask": np.array([[False, True]]), "kind": np.array([6])}
     assert loaded.predict(masks).tolist() == [1]
+    # the policy whole, under its directory's name, as docs/export.md says
+    directory = Path(mlflow.artifacts.download_artifacts(only(RegisteredModel, answers).uri))
+    assert load_exported(directory / "artifacts" / policy_of_fields.name).act(masks).tolist() == [1]
 
 
 def test_a_plain_install_has_what_a_registered_policy_pins():

@@ -25,13 +25,13 @@ def evaluate(
     ] = None,
     film: Annotated[Path | None, path_option("Draw a GIF of the trained policy here.")] = None,
     data: Annotated[
-        Path | None, path_option("A file of new data to measure it on instead.")
+        Path | None, path_option("A file of new data, instead; RUN may be a policy's directory.")
     ] = None,
     output: Output = "logs",
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Measure a trained policy on the fixed evaluation episodes, or on new data."""
+    """Measure a trained policy on fixed episodes, or new data."""
     from proxima.core.errors import ProximaError
     from proxima.report.numbers import brief
     from proxima.run.evaluate import evaluate_on_data, evaluate_reference

@@ -147,12 +147,17 @@ class Closing(NamedTuple):
     pointers: Mapping[str, str] = {}  # where to look, and what is there
 
 
+PolicyStep = Callable[[Any, Any], tuple[Any, Any]]  # observations, memory → actions, memory
+
+
 class RawPolicy(NamedTuple):
     """How an exported policy is used on what is there before its environment makes observations of it."""
 
     takes: Callable[[Any], bool]  # whether something is raw, and not observations
-    # The policy's function of observations, something raw, and the state that goes with it → what to do.
-    decide: Callable[[Callable[[Any], Any], Any, Any], Any]
+    # The policy's step, something raw, and the state that goes with it → what to do.
+    decide: Callable[[PolicyStep, Any, Any], Any]
+    # The same → what to do, and the state that goes with what is raw next.
+    step: Callable[[PolicyStep, Any, Any], tuple[Any, Any]]
 
 
 class DataFigures(NamedTuple):
@@ -203,7 +208,7 @@ class Domain(NamedTuple):
     data: Data | None = None
     # What policy.json says of a policy → how it is used on raw input; None: only on observations.
     raw_policy: Callable[[Mapping[str, Any]], RawPolicy] | None = None
-    # A trial's directory and a file of new data → the figures of its policy there.
+    # An exported policy's directory and a file of new data → its figures there.
     evaluate_data: Callable[[Path, Path], DataFigures] | None = None
     # A film of an episode: path, name of the environment, recording → whether it can be drawn.
     film: Callable[[Path, str, Any], bool] = lambda path, env_name, recording: False

@@ -14,10 +14,12 @@ from proxima.core.errors import ProximaError
 from proxima.core.paths import usable_path
 from proxima.domains.domain import DataFigures, Trainable
 from proxima.files import explaining
-from proxima.run.files import RunFiles, find_trial
+from proxima.run.files import RunFiles, find_policy, find_trial
+from proxima.run.policy import raw_domain
 from proxima.run.read import load_scenario, make_run_importable
 from proxima.run.results import to_json
 from proxima.scenario import EnvironmentScenario, Scenario, from_mapping
+from proxima.track.registry import describe_exported
 from proxima.train import checkpoint
 from proxima.train.devices import use_compilation_cache
 from proxima.train.memory import memory_metrics
@@ -71,22 +73,23 @@ def evaluate_reference(
 def evaluate_on_data(
     reference: str, data: Path, output_directory: str = "logs", trial: int | None = None
 ) -> DataFigures:
-    """The exported policy of a trial, or of a run's, on a file of data that the run has never seen."""
+    """An exported policy, named by its directory, its trial or its run, on data that the run has not seen."""
     if checkpoint.is_checkpoint(Path(usable_path(reference))):
         raise ProximaError(
-            f"--data: {reference} is a checkpoint, and a trial's exported policy is what goes over new data; "
+            f"--data: {reference} is a checkpoint, and an exported policy is what goes over new data; "
             "name its run or trial"
         )
-    folder = find_trial(reference, output_directory, trial)
-    make_run_importable(folder)
-    scenario = load_scenario(RunFiles(folder.resolve().parent))
-    evaluate = domain_of(scenario).evaluate_data
-    if evaluate is None:
+    directory = find_policy(reference, output_directory, trial)
+    about = describe_exported(directory)
+    owner = raw_domain(directory, about)
+    if owner is None or owner.evaluate_data is None:
+        name = about.get("scenario", reference)
         raise ProximaError(
-            f"--data: {scenario.name} is not trained on a file of data; leave it out"
+            f"--data: {name} is not trained on a file of data, or by an older version, whose policies take "
+            "none; leave it out"
         )
     use_compilation_cache()
-    return evaluate(folder, data)
+    return owner.evaluate_data(directory, data)
 
 
 def _film(path: Path, scenario: Any, recording: Any) -> None:

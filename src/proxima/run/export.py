@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from proxima.core.errors import ProximaError
 from proxima.core.paths import usable_path
 from proxima.files import replacing
-from proxima.run.files import RunFiles, find_trial
-from proxima.run.policy import Policy, is_policy
+from proxima.run.files import find_policy
+from proxima.run.policy import Policy
 from proxima.track.registry import describe_exported
 
 MODEL = "policy.onnx"
@@ -48,25 +47,8 @@ def write_onnx(
     return {"path": str(path), **ends, "checked": agreement._asdict(), **_kept(about)}
 
 
-def find_policy(reference: str, output_directory: str = "logs", trial: int | None = None) -> Path:
-    """The exported policy meant by its directory, a trial or a run; where there is none, in words why."""
-    path = Path(usable_path(reference))
-    if is_policy(path):
-        if trial is not None:
-            raise ProximaError(f"--trial {trial}: {reference} is a policy already; name its run")
-        return path
-    home = find_trial(reference, output_directory, trial)
-    if is_policy(home / "policy"):
-        return home / "policy"
-    files = RunFiles(home.resolve().parent)
-    if any(home.glob("**/model/config.json")):
-        why = "it trained a model that writes text, no such policy; copy that one with  proxima model export"
-    elif not files.summary.is_file() and files.info.is_file():
-        why = f"policies are exported at the end of a run; finish it with  proxima resume {files.run_id}"
-    else:
-        why = "run its scenario again"
-    raise ProximaError(f"{home}: has no exported policy: {why}")
-
-
 def _kept(about: dict[str, Any]) -> dict[str, Any]:
-    return {name: about[name] for name in KEPT if name in about}
+    raw = about.get("raw")  # what it takes besides observations
+    ends = {name: raw.get(name) for name in ("takes", "gives")} if isinstance(raw, dict) else None
+    kept = {name: about[name] for name in KEPT if name in about}
+    return {**kept, "remembers": "memory" in about, "raw": ends}

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from proxima.core.errors import ProximaError
 from proxima.core.paths import usable_path
 from proxima.files import explaining, replacing
+from proxima.track.registry import ABOUT, POLICY_FILES
 
 
 class RunFiles(NamedTuple):
@@ -223,6 +224,34 @@ def find_trial(reference: str, output_directory: str = "logs", trial: int | None
         there = f"there are: {', '.join(map(str, known))}" if known else "there is none yet"
         raise ProximaError(f"{files.root}: has no trial {number}; {there}")
     return files.trial(number)
+
+
+def find_policy(reference: str, output_directory: str = "logs", trial: int | None = None) -> Path:
+    """The exported policy meant by its directory, a trial or a run; where there is none, in words why.
+
+    Whoever loads one that lacks a file is told which.
+    """
+    path = Path(usable_path(reference))
+    if (path / ABOUT).is_file():
+        if trial is not None:
+            raise ProximaError(f"--trial {trial}: {reference} is a policy already; name its run")
+        return path
+    home = find_trial(reference, output_directory, trial)
+    if (home / "policy").is_dir():
+        return home / "policy"
+    files = RunFiles(home.resolve().parent)
+    if any(home.glob("**/model/config.json")):
+        why = "it trained a model that writes text, no such policy; copy that one with  proxima model export"
+    elif not files.summary.is_file() and files.info.is_file():
+        why = f"policies are exported at the end of a run; finish it with  proxima resume {files.run_id}"
+    else:
+        why = "run its scenario again"
+    raise ProximaError(f"{home}: has no exported policy: {why}")
+
+
+def is_policy(directory: Path) -> bool:
+    """Whether all files of an exported policy are there."""
+    return all((directory / name).is_file() for name in POLICY_FILES)
 
 
 def _is_trial(directory: Path) -> bool:

@@ -64,24 +64,52 @@ class Player:
 
     def act(self, observations: Any, episode_start: Any = None) -> Any:
         """Greedy actions at the next observations; rows marked in `episode_start` begin a new episode."""
-        rows = as_rows(observations, self._policy.about["observation"])
-        count = _count(rows)
-        memory = self._memory or first_memory(self._policy.about, count)
-        begins = np.zeros(count, bool) if episode_start is None else np.atleast_1d(episode_start)
-        if begins.shape != (count,):
-            raise ValueError(
-                f"episode_start has the shape {begins.shape}; one flag a row: ({count},)"
-            )
-        for name, part in memory.items():
-            if len(part) != count:
-                raise ValueError(
-                    f"there are {count} observations, and this policy remembers {len(part)} episodes, one "
-                    "a row; reset() begins new ones"
-                )
-            spread = begins.astype(bool).reshape(-1, *(1,) * (part.ndim - 1))
-            memory[name] = np.where(spread, 0, part).astype(part.dtype)
-        actions, self._memory = self._policy.step(rows, memory)
+        actions, self._memory = play(self._policy, observations, self._memory, episode_start)
         return actions
+
+
+def play(
+    policy: Loaded, observations: Any, memory: Mapping[str, Any], episode_start: Any = None
+) -> tuple[Any, Memory]:
+    """Greedy actions at the next observations of episodes, one a row, and what is remembered after them.
+
+    An empty memory begins them all; rows marked in `episode_start` begin a new one.
+    """
+    rows = as_rows(observations, policy.about["observation"])
+    count = _count(rows)
+    begins = np.zeros(count, bool) if episode_start is None else np.atleast_1d(episode_start)
+    if begins.shape != (count,):
+        raise ValueError(f"episode_start has the shape {begins.shape}; one flag a row: ({count},)")
+    blank = first_memory(policy.about, count)
+    memory = _checked_memory(memory, blank, count) if memory else blank
+    kept = {}
+    for name, part in memory.items():
+        spread = begins.astype(bool).reshape(-1, *(1,) * (part.ndim - 1))
+        kept[name] = np.where(spread, 0, part).astype(part.dtype)
+    return policy.step(rows, kept)
+
+
+def _checked_memory(memory: Mapping[str, Any], blank: Memory, count: int) -> Memory:
+    """A memory as arrays like the blank ones; an error where it is of another policy or of other episodes."""
+    shapes, wanted = (
+        {name: np.shape(part)[1:] for name, part in each.items()} for each in (memory, blank)
+    )
+    if shapes != wanted:
+        raise ValueError(
+            f"the state has {_in_words(shapes)}, and this policy remembers {_in_words(wanted)}; give back "
+            "what step gave, or no state where episodes begin"
+        )
+    for part in memory.values():
+        if len(part) != count:
+            raise ValueError(
+                f"there are {count} observations, and this policy remembers {len(part)} episodes, one a row; "
+                "reset() begins new ones, and so does step without a state"
+            )
+    return {name: np.asarray(memory[name], part.dtype) for name, part in blank.items()}
+
+
+def _in_words(shapes: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} (n, *{shape})" for name, shape in shapes.items()) or "nothing"
 
 
 def _count(rows: Any) -> int:

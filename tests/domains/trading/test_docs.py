@@ -99,8 +99,9 @@ def test_the_commands_run(here, capsys, monkeypatch):
             )
             assert title.split() in [line.split() for line in PAGE.splitlines()]
     exec(file_in_page("decide.py"), {})
-    needed, flat, held = capsys.readouterr().out.splitlines()
-    assert 10 < int(needed) < 60 and {float(flat), float(held)} <= {-1.0, 0.0, 1.0}
+    needed, flat, held, *steps = capsys.readouterr().out.splitlines()
+    assert 10 < int(needed) < 40 and {float(flat), float(held)} <= {-1.0, 0.0, 1.0}
+    assert len(steps) == 3 and {float(line.split()[1]) for line in steps} <= {-1.0, 0.0, 1.0}
 
 
 def write_new_bars(path: Path) -> None:

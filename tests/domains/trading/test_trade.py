@@ -14,6 +14,7 @@ from tiny import SIZES, SMALL, command, run_main
 
 import proxima
 from proxima.domains.trading.synthetic import generate
+from proxima.domains.trading.trade import _line
 from proxima.run.files import find_trial
 from proxima.scenario import load
 
@@ -256,7 +257,7 @@ def test_bars_before_the_start_are_only_looked_at(trade):
 def test_bars_that_are_known_are_left_out_and_the_last_answer_told_again(trade):
     first, _ = trade("discrete", lines=f"{line()}\n{line('2001-02-05')}\n")
     again, said = trade("discrete", lines=f"{line('2001-02-05')}\n")
-    assert again == first[1:] and "1 bars were known already" in said.err
+    assert again == first[1:] and "1 bar was known already" in said.err
     assert trade("discrete", lines=f"{line()}\n")[0] == []
     both, _ = trade("discrete", lines=f"{line('2001-02-05')}\n{line('2001-02-06', '101')}\n")
     assert both[0] == first[1] and both[1]["time"] == "2001-02-06T00:00:00Z"
@@ -288,6 +289,19 @@ def test_a_state_belongs_to_its_policy_and_its_start(trade, tmp_path):
         (tmp_path / name / name).write_text(damage)
         said = trade("discrete", state=name)[1]
         assert said.code == 1 and f"{name}/{name}: " in said.err and "damaged" in said.err
+
+
+def test_what_nothing_was_traded_in_may_begin_otherwise(trade):
+    """The first bars are refused, and the next try says how it should have begun."""
+    far = f"{line('2011-02-06')}\n"
+    assert trade("discrete", lines=far)[1].code == 1
+    answers, said = trade("discrete", "--capital", "500", lines="")
+    assert answers == [] and said.code == 0 and "No bars came" in said.err
+    answers, said = trade("discrete", "--fresh", "--capital", "700", lines=far)
+    assert said.code == 0 and "Begins flat with 700 and no past" in said.err
+    assert answers[0]["account"]["cash"] == 700
+    said = trade("discrete", "--capital", "500", lines=far)[1]
+    assert said.code == 1 and "--capital: the trading in" in said.err
 
 
 MISTAKES = [
@@ -405,7 +419,7 @@ def test_predict_takes_raw_bars_in_any_form(place, trade, monkeypatch):
     assert policy.predict(np.zeros((3, *seen.shape))).shape == (3, 1)
     for raw, state, words in (
         (known.head(9), None, "9 bars are too few; this policy needs 15"),
-        (known, {"cash": 5}, "expected cash and units, or weight, got cash"),
+        (known, {"cash": 5}, "expected cash and units, or weight, .* got .*cash"),
         (known.with_columns(close=-1.0), None, "row 1, column close: -1 is not a price"),
         (seen, {"weight": 1.0}, "a state goes with raw input"),
     ):
@@ -413,10 +427,103 @@ def test_predict_takes_raw_bars_in_any_form(place, trade, monkeypatch):
             policy.predict(raw, state)
 
 
-def test_a_policy_that_remembers_is_not_asked_about_bars_alone(place):
-    policy = proxima.load_policy("remembering", str(place / "logs"))
-    with pytest.raises(proxima.ProximaError, match="proxima trade"):
-        policy.predict(pl.read_parquet(place / "prices.parquet"))
+@pytest.mark.parametrize("name", RUNS)
+def test_stepping_over_bars_gives_the_answers_of_trade(name, trade, tmp_path):
+    """All bars there are at first, then the new ones, some of them known already; in turn with others."""
+    answers, _ = trade(name)
+    frame, policy = pl.read_parquet("grown.parquet"), proxima.load_policy(name)
+    start, state = str(frame["time"][KNOWN].replace(tzinfo=None)), None
+    assert policy.step(frame.head(KNOWN), {"from": start})[0] is None, "only looked at"
+    for first, last in ((0, KNOWN + 20), (KNOWN + 20, KNOWN + 21), (KNOWN + 10, KNOWN + NEW)):
+        bars = frame.slice(first, last - first)
+        target, state = policy.step(bars, {"from": start} if state is None else state)
+        assert state.answer == answers[last - KNOWN - 1] and target == state.answer["target"]
+        policy.step(frame.head(50))
+    saved = json.loads((tmp_path / "state/state.json").read_text())["trader"]["memory"]
+    assert {part: list(numbers) for part, numbers in state.trader.memory.items()} == saved
+    assert bool(saved) == (name == "remembering")
+    again, same = policy.step(frame.tail(5), state)
+    assert again == target and same is state, "what is known is not traded twice"
+
+
+def test_a_policy_that_remembers_trades_the_bars_it_is_asked_about(trade):
+    fresh, _ = trade("remembering", "--fresh", bars="grown.parquet")
+    frame, policy = pl.read_parquet("grown.parquet"), proxima.load_policy("remembering")
+    targets = [answer["target"] for answer in fresh]
+    first = next(row for row, target in enumerate(targets) if target is not None)
+    changed = next(row for row in range(first + 20, KNOWN) if targets[row] != targets[row - 1])
+    for row in (first, changed - 1, changed, len(targets) - 1):
+        assert policy.predict(frame.head(row + 1)) == targets[row]
+        held = {name: fresh[row]["account"][name] for name in ("cash", "units")}
+        assert policy.predict(frame.head(row + 1), held) == targets[row]
+    after_the_past, _ = trade("remembering", state="past")
+    start = {"from": frame["time"][KNOWN].replace(tzinfo=None)}
+    assert policy.predict(frame.head(KNOWN + 30), start) == after_the_past[29]["target"]
+    _, state = policy.step(frame.head(40))
+    assert policy.predict(frame.slice(40), state) == targets[-1]
+    # what is said to be held changes the last decision, and not what is remembered before it
+    remembered, loaded = [], policy._loaded
+
+    def spy(observations, memory):
+        remembered.append({part: numbers[0].tolist() for part, numbers in memory.items()})
+        return loaded.step(observations, memory)
+
+    policy._loaded = loaded._replace(step=spy)
+    policy.predict(frame.head(41), {"weight": 0.25})
+    assert remembered[-1] == {part: list(numbers) for part, numbers in state.trader.memory.items()}
+
+
+def test_a_copy_says_how_it_is_used_and_needs_no_run(main, trade, tmp_path):
+    said = main("export", "remembering", "--out", str(tmp_path / "copy")).out
+    for words in ("policy.step(observation, None)", "takes bars, the oldest", "gives the target"):
+        assert words in said
+    assert all(len(row) <= 80 for row in said.splitlines() if str(tmp_path) not in row)
+    bars = pl.read_parquet("grown.parquet").tail(50)
+    copy, original = proxima.load_policy(tmp_path / "copy"), proxima.load_policy("remembering")
+    assert copy.predict(bars) == original.predict(bars)
+    answers, _ = trade("remembering")
+    said = main("trade", str(tmp_path / "copy"), "--bars", "new.csv", "--json")
+    assert [json.loads(line) for line in said.out.splitlines()] == answers
+    assert f"state in {tmp_path / 'copy/trade'}" in said.err
+    again = copy.save(tmp_path / "again")
+    assert len(list(again.iterdir())) == 3, "the account stays where it is"
+    figures = [
+        json.loads(main("evaluate", run, "--data", "new.csv", "--json").out)["agent"]
+        for run in (str(tmp_path / "copy"), "remembering")
+    ]
+    assert figures[0] == figures[1]
+
+
+def test_a_state_that_does_not_fit_is_refused_in_words(place, monkeypatch):
+    monkeypatch.chdir(place)
+    bars, policy = pl.read_parquet("grown.parquet"), proxima.load_policy("discrete")
+    _, state = policy.step(bars.head(60))
+    other = proxima.load_policy("remembering")
+    changed = bars.with_columns(close=pl.col("close") * 1.01, high=pl.col("high") * 1.02)
+    untimed = bars.drop("time")
+    for bad, raw, given, words in (
+        (other, bars, state, "state: is of another policy"),
+        (policy, changed, state, "row 1, column high: .* was .* a bar does not change"),
+        (policy, untimed, state, "no column time; .* go on from a state"),
+        (policy, bars, {"form": "2001-01-01"}, "state: expected cash and units.*got .*form"),
+        (policy, bars, {"weight": 1.0}, "state: expected cash and units.*got .*weight"),
+        (policy, bars, {"from": "soon"}, "from soon: is not a time such as"),
+        (policy, bars, {"capital": 0}, "capital 0: is no amount of money"),
+        (policy, bars, {"capital": "all"}, "state: expected .*got .*all"),
+    ):
+        with pytest.raises(proxima.ProximaError, match=words):
+            bad.step(raw, given)
+    for given, words in (
+        ({"weight": float("nan")}, "as finite numbers"),
+        ("all of it", "got 'all of it'"),
+        ({"from": "2031-01-01"}, "before the trading begins .2031-01-01"),
+    ):
+        with pytest.raises(proxima.ProximaError, match=words):
+            policy.predict(bars, given)
+    with pytest.raises(proxima.ProximaError, match="9 bars are too few; this policy needs"):
+        other.predict(bars.head(9))
+    with pytest.raises(proxima.ProximaError, match="episode_start: goes with observations"):
+        policy.step(bars, episode_start=[True])
 
 
 def test_a_policy_that_looks_ahead_or_says_nothing_of_bars_is_not_traded(main, place, tmp_path):
@@ -440,6 +547,14 @@ def test_a_policy_that_looks_ahead_or_says_nothing_of_bars_is_not_traded(main, p
         path.write_text(json.dumps(content))
         said = main("trade", str(trial), "--bars", "new.csv")
         assert said.code == 1 and words in said.err
+
+
+@pytest.mark.parametrize("units", [0.0, 99.029, 0.17622, -0.17622, -197.91, 123456.0])
+def test_a_line_has_80_columns_also_of_who_is_short(units):
+    account = {"units": units, "cash": 20355.31, "equity": 9987.5, "log_return": -0.0013}
+    order = {"side": "sell", "units": 0.35243, "cost": 19.98}
+    answer = {"time": "2004-02-12T00:00:00Z", "close": 55255.7, "target": -1.0, "ruined": False}
+    assert len(_line({**answer, "order": order, "account": account})) == 80
 
 
 def test_lines_are_answered_as_they_come_and_ctrl_c_ends_it(place, tmp_path):

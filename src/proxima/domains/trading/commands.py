@@ -45,43 +45,55 @@ def peek(
 
 
 def trade(
-    run: Annotated[str, argument("RUN", "An experiment, a run or a trial.", run_names)],
-    bars: Annotated[str, typer.Option(help="New bars: a parquet or CSV file, or - for lines.")],
+    run: Annotated[
+        str, argument("RUN", "An experiment, a run, a trial or a policy's directory.", run_names)
+    ],
+    bars: Annotated[
+        str, typer.Option(help="New bars: a parquet or CSV file, or - for lines of standard input.")
+    ],
     trial: Annotated[
         int | None, typer.Option(help="Which trial of a run; its first one by default.", min=0)
     ] = None,
     state: Annotated[
-        Path | None, path_option("Directory of the account; default: trade in the trial's.")
+        Path | None,
+        path_option("Directory that keeps the account; default: trade/, in the trial's."),
     ] = None,
     capital: Annotated[
-        float | None, typer.Option(help="Cash at the start; default: 10,000.")
+        float | None, typer.Option(help="Cash to begin with; default: 10,000.")
     ] = None,
     begin: Annotated[
         str | None,
-        typer.Option("--from", help="Trade from this time on; default: after the run's data."),
+        typer.Option(
+            "--from",
+            help="First time to trade at, such as 2024-03-01; default: after the run's data.",
+        ),
     ] = None,
     past: Annotated[
-        Path | None, path_option("Where the run's data is now, if it was moved.")
+        Path | None, path_option("The file of the run's data, if it was moved.")
     ] = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Without the run's data: features warm up in the bars.")
+        bool, typer.Option("--fresh", help="Begin without the run's data: features warm up first.")
     ] = False,
     any_gap: Annotated[
-        bool, typer.Option("--any-gap", help="Bars may be further apart, or closer, than there.")
+        bool, typer.Option("--any-gap", help="Accept gaps that the run's data does not have.")
     ] = False,
     output: Output = "logs",
-    json: Annotated[bool, typer.Option("--json", help="One JSON object per bar.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a bar, on a line.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Follow a trained policy on new bars: target, order, account."""
+    """Follow a trained policy on new bars: target, order, cash.
+
+    Prints a line for each bar. The same command, given later bars, goes on from there. Orders are sent to
+    nobody: each is taken as filled at the price that the scenario's env.fill names.
+    """
     from proxima.domains.trading.trade import Options, trade_bars
-    from proxima.run.files import find_trial
+    from proxima.run.files import find_policy
     from proxima.terminal import Output as Stream
 
     options = Options(capital, begin, past, fresh, any_gap, json)
-    folder = find_trial(run, output, trial)
+    policy = find_policy(run, output, trial)
     if not trade_bars(
-        folder, bars, state, options, _say_at_once, Stream(sys.stderr, waits=True).write
+        policy, bars, state, options, _say_at_once, Stream(sys.stderr, waits=True).write
     ):
         raise typer.Exit(130)
 

@@ -1,6 +1,6 @@
 """Trading: prices with known answers or the user's own, judged on a split that nothing has seen."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from proxima.domains.domain import (
     Domain,
     Facts,
     Patterns,
+    PolicyStep,
     Prepared,
     RawPolicy,
 )
@@ -168,31 +169,30 @@ def write_pattern(pattern: str, name: str | None, settings: Mapping[str, Any]) -
 
 def raw_policy(about: Mapping[str, Any]) -> RawPolicy:
     """An exported policy on raw bars."""
+    from proxima.domains.trading.decide import BarPolicy, predict, step
     from proxima.domains.trading.recipe import read_recipe
     from proxima.domains.trading.tables import is_bars
-    from proxima.domains.trading.use import predict
 
     shape = tuple(about["observation"]["shape"])
     reader = cache(
         partial(read_recipe, about, "policy.json")
     )  # whoever has observations needs none
 
-    def decide(act: Callable[[Any], Any], raw: Any, state: Any) -> float:
-        if "memory" in about:
-            raise ProximaError(
-                "predict: this policy remembers what it saw, and bars do not say what that was; step it "
-                "over them with proxima trade, or give it observations one after the other"
-            )
-        return predict(reader(), act, raw, state)
+    def of_bars(act: PolicyStep) -> BarPolicy:
+        return BarPolicy(reader(), act, "memory" in about, about["weights_sha256"])
 
-    return RawPolicy(takes=lambda raw: is_bars(raw, shape), decide=decide)
+    return RawPolicy(
+        takes=lambda raw: is_bars(raw, shape),
+        decide=lambda act, raw, state: predict(of_bars(act), raw, state),
+        step=lambda act, raw, state: step(of_bars(act), raw, state),
+    )
 
 
-def evaluate_data(trial: Path, path: Path) -> DataFigures:
-    """A trained policy on new prices."""
+def evaluate_data(directory: Path, path: Path) -> DataFigures:
+    """An exported policy on new prices."""
     from proxima.domains.trading.new_prices import evaluate_prices
 
-    return evaluate_prices(trial, path)
+    return evaluate_prices(directory, path)
 
 
 def closing(summary: Summary) -> Closing:

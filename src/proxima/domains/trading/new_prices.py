@@ -66,9 +66,9 @@ class Stretch(NamedTuple):
     notes: tuple[str, ...]
 
 
-def evaluate_prices(trial: Path, path: Path) -> DataFigures:
-    """The policy of a trial on a file of prices, beside others on the same bars."""
-    usable = load_usable(trial)
+def evaluate_prices(directory: Path, path: Path) -> DataFigures:
+    """An exported policy on a file of prices, beside others on the same bars."""
+    usable = load_usable(directory)
     env = usable.reader.account
     stretch = _stretch(usable, path)
     year, notes = _year(usable, stretch)
@@ -81,7 +81,8 @@ def evaluate_prices(trial: Path, path: Path) -> DataFigures:
             f"a decision that is filled ({env.fill}) and held needs three; take more bars"
         )
     before = 0 if stretch.past == "none" else stretch.first
-    followed = answers(usable, Trader(1.0), Bars(stretch.bars, before, str(path), 0))
+    bars = Bars(stretch.bars, before, str(path), 0)
+    followed = answers(usable.reader, usable.act, Trader(1.0), bars)
     targets = [answer.target for _, answer in followed if answer.target is not None]
     done = account_of(market, env, np.array(targets[:steps]))
     compared = stretch_references(market, env, year)

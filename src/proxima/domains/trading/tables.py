@@ -19,7 +19,7 @@ from proxima.domains.trading.ohlcv import (
     value_words,
 )
 
-WHERE = "predict"
+WHERE = "bars"  # for errors
 FIRST_DAY = np.datetime64("2000-01-01", "us")  # of bars without a time, for features that need none
 WIDTHS = (len(PRICES), len(PRICES) + 1)  # of an array, without and with volume
 
@@ -34,7 +34,7 @@ def is_bars(raw: Any, observation: tuple[int, ...]) -> bool:
 
 
 def bars_of(raw: Any, needed: tuple[str, ...]) -> pl.DataFrame:
-    """The bars as a file's are when it was read; `needed` are the columns that features are computed from."""
+    """The bars as a file's are when it was read; `needed` are the columns that must be there."""
     table = _table(raw)
     if table is None:
         values = np.asarray(raw, np.float64)
@@ -47,7 +47,10 @@ def bars_of(raw: Any, needed: tuple[str, ...]) -> pl.DataFrame:
     timed = [name.strip().lower() in (*TIME_NAMES, *INDEX_NAMES) for name in names]
     if not any(time and holds_time(place) for place, time in enumerate(timed)):
         if "time" in needed:
-            raise ProximaError(f"{WHERE}: the policy's features need a column time")
+            raise ProximaError(
+                f"{WHERE}: there is no column time; features that read it need one, and so do bars that "
+                "go on from a state"
+            )
         days = FIRST_DAY + np.arange(table.height) * np.timedelta64(86_400_000_000, "us")
         table = table.select(pl.exclude(*TIME_NAMES)).with_columns(time=days)
         names, kinds = table.columns, table.dtypes

@@ -13,16 +13,17 @@ from proxima.core.paths import usable_path
 from proxima.domains.trading import trade_state
 from proxima.domains.trading.arriving import Batch, read_file, read_lines
 from proxima.domains.trading.config import TradingEnvConfig
-from proxima.domains.trading.splits import moment_of
-from proxima.domains.trading.trade_state import Opened, is_state
+from proxima.domains.trading.trade_state import Opened, Saved
 from proxima.domains.trading.use import (
     Bars,
     Settings,
     Taken,
     Usable,
+    amount_of_money,
     answers,
     as_json,
     load_usable,
+    moment_given,
     open_state,
     take,
 )
@@ -58,23 +59,23 @@ class Options(NamedTuple):
 
 
 def trade_bars(
-    trial: Path, bars: str, state: Path | None, options: Options, out: Write, err: Write
+    policy: Path, bars: str, state: Path | None, options: Options, out: Write, err: Write
 ) -> bool:
-    """Follows the policy of a trial over a file or lines of bars; False: Ctrl-C or its reader ended it."""
+    """Follows an exported policy over a file or lines of bars; False: Ctrl-C or its reader ended it."""
     settings = _settings(options)
     batches = _batches(bars)
     use_compilation_cache()
-    usable = load_usable(trial)
-    directory = trial / "trade" if state is None else state
+    usable = load_usable(policy)
+    directory = _usual_place(policy) if state is None else state
     tell = _teller(usable.reader.account, options.json, out)
-    known = 0
+    known, came = 0, False
     try:
         _make(directory)
         with locked(directory):
-            is_new = not is_state(directory)
             opened = open_state(usable, directory, settings)
-            err(_begins(opened.saved, directory, is_new) + "\n")
+            err(_begins(opened.saved, directory) + "\n")
             for batch in batches:
+                came = True
                 taken = take(usable, opened, batch, options.any_gap)
                 known += taken.known
                 if taken.again is not None:
@@ -86,8 +87,11 @@ def trade_bars(
     except BrokenPipeError:
         err(f"Nobody reads the answers any more. The same command goes on from {directory}\n")
         return False
+    if not came:
+        err("No bars came.\n")
     if known:
-        err(f"{known:,} bars were known already and are the same.\n")
+        words = "1 bar was" if known == 1 else f"{known:,} bars were"
+        err(f"{words} known already, with the same values: not traded again.\n")
     return True
 
 
@@ -122,7 +126,7 @@ def _follow(
         None if begin is None else np.datetime64(begin),
     )
     try:
-        for after, said in answers(usable, trader, bars):
+        for after, said in answers(usable.reader, usable.act, trader, bars):
             content = as_json(said, after.capital)
             tell(content)
             trader, answer, first = after, content, first + 1
@@ -150,20 +154,13 @@ def _teller(
 
 
 def _settings(options: Options) -> Settings:
-    if options.capital is not None and not 0 < options.capital < float("inf"):
-        raise ProximaError(
-            f"--capital {options.capital:g}: is no amount of money; give more than 0"
-        )
+    capital = options.capital
+    if capital is not None:
+        capital = amount_of_money(capital, "--capital")
     if options.fresh and (options.past is not None or options.begin is not None):
         raise ProximaError("--fresh: trades without the run's data; leave out --past and --from")
-    begin = None
-    if options.begin is not None:
-        begin = moment_of(options.begin)
-        if begin is None:
-            raise ProximaError(
-                f"--from {options.begin}: is not a time such as 2019-01-31 or 2019-01-31T15:00:00Z"
-            )
-    return Settings(options.capital, begin, options.past, options.fresh)
+    begin = None if options.begin is None else moment_given(options.begin, "--from")
+    return Settings(capital, begin, options.past, options.fresh)
 
 
 def _batches(bars: str) -> Iterable[Batch]:
@@ -179,6 +176,11 @@ def _input() -> Iterator[bytes]:
         yield line
 
 
+def _usual_place(policy: Path) -> Path:
+    """The directory of the account where none is named: beside a trial's policy, within any other."""
+    return (policy.parent if policy.name == "policy" else policy) / "trade"
+
+
 def _make(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -188,9 +190,9 @@ def _make(directory: Path) -> None:
         ) from failure
 
 
-def _begins(saved: Any, directory: Path, is_new: bool) -> str:
+def _begins(saved: Saved, directory: Path) -> str:
     past = f"{saved.past:,} bars of past" if saved.past else "no past"
-    if is_new:
+    if saved.bars == 0:
         return f"Begins flat with {saved.trader.capital:,.10g} and {past}; state in {directory}"
     return f"Goes on after {saved.bars:,} bars, with {past}; state in {directory}"
 
@@ -212,12 +214,20 @@ def _line(answer: Mapping[str, Any]) -> str:
             _signed(answer["target"]),
             "ruined" if answer["ruined"] else words,
             cost,
-            f"{account['units']:.5g}",
+            _units(account["units"]),
             f"{account['cash']:.2f}",
             f"{account['equity']:.2f}",
             "–" if account["log_return"] is None else f"{account['log_return']:+.4f}",
         ]
     )
+
+
+def _units(units: float) -> str:
+    """Five digits, or four where a sign takes the room of one; many are whole, without an exponent."""
+    if abs(units) >= 10_000:
+        return f"{units:.0f}"
+    digits = f"{units:.5g}"
+    return digits if len(digits) <= COLUMNS["units"] else f"{units:.4g}"
 
 
 def _signed(target: float | None) -> str:

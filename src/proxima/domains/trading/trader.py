@@ -122,12 +122,16 @@ def _decide(
     """The policy's decision at a close, and the trader who remembers it; who is ruined stays in cash."""
     if trader.books.ruined:
         return trader, Decision(_stamp(bar.time), 0.0, 0.0)
-    remembered = {name: np.asarray([part], np.float32) for name, part in trader.memory.items()}
-    actions, memory = act(_observe(env, trader, bar.close, features)[None], remembered)
+    actions, memory = act(_observe(env, trader, bar.close, features)[None], recalled(trader))
     kept = {name: tuple(part[0].tolist()) for name, part in memory.items()}
     (target,) = targets_of(np.asarray(actions[0]).reshape(1), env)
     action = float(np.asarray(actions[0]).reshape(()))
     return trader._replace(memory=kept), Decision(_stamp(bar.time), float(target), action)
+
+
+def recalled(trader: Trader) -> dict[str, np.ndarray]:
+    """What the policy remembers, as it takes it."""
+    return {name: np.asarray([part], np.float32) for name, part in trader.memory.items()}
 
 
 def _observe(

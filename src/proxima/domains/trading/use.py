@@ -1,16 +1,14 @@
-"""Trained policies in use: one decision on raw bars, new bars with a state on disk, figures on new prices.
+"""Trained policies in use: the answers to bars that continue a past, which may be on disk.
 
-predict    raw bars, what is held ─► the target at the last close
-answers    bars that continue a past ─► what to do after each of them
+`proxima trade`, `proxima evaluate --data` and a loaded policy's `step` are all loops over `answers`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from proxima.core.errors import ProximaError
 from proxima.domains.trading import trade_state
@@ -21,10 +19,9 @@ from proxima.domains.trading.arriving import (
     spacing_of,
     times,
 )
-from proxima.domains.trading.env import WEIGHT_CLIP, targets_of
 from proxima.domains.trading.recipe import Reader, bad_value, read_recipe, see
-from proxima.domains.trading.tables import bars_of
-from proxima.domains.trading.trade_state import NO_BARS, Opened
+from proxima.domains.trading.splits import moment_of
+from proxima.domains.trading.trade_state import NO_BARS, Opened, Saved
 from proxima.domains.trading.trader import Act, Answer, Bar, Trader, arrive
 from proxima.run.files import RunFiles, plain
 from proxima.run.read import make_run_importable, read_info
@@ -43,13 +40,12 @@ class Usable(NamedTuple):
     places: tuple[Path, ...]  # where paths of the run's scenario begin
 
 
-def load_usable(trial: Path) -> Usable:
-    """The policy of a trial."""
-    make_run_importable(trial)
-    directory = trial / "policy"
+def load_usable(directory: Path) -> Usable:
+    """The policy in a directory, of a trial or by itself."""
+    make_run_importable(directory)
     loaded = load_exported(directory)
     reader = read_recipe(loaded.about, str(directory / ABOUT))
-    files = RunFiles(trial.resolve().parent)
+    files = RunFiles(directory.resolve().parent.parent)
     noted = read_info(files).directories if files.info.is_file() else ()
     places = (Path(), *(Path(each) for each in noted))
     return Usable(directory, reader, loaded.step, loaded.about["weights_sha256"], places)
@@ -81,10 +77,11 @@ class Bars(NamedTuple):
     begin: np.datetime64 | None = None  # those before this time are looked at and not traded on
 
 
-def answers(usable: Usable, trader: Trader, bars: Bars) -> Iterator[tuple[Trader, Answer]]:
+def answers(
+    reader: Reader, act: Act, trader: Trader, bars: Bars
+) -> Iterator[tuple[Trader, Answer]]:
     """The trader and its answer after each new bar."""
-    frame, first = bars.frame, bars.first
-    reader, window = usable.reader, usable.reader.account.window
+    frame, first, window = bars.frame, bars.first, reader.account.window
     seen = see(reader, frame, first)
     bad = bad_value(reader, seen, max(seen.ready, first))
     stamps, opens, closes = times(frame), frame["open"].to_numpy(), frame["close"].to_numpy()
@@ -98,7 +95,7 @@ def answers(usable: Usable, trader: Trader, bars: Bars) -> Iterator[tuple[Trader
             )
         features = seen.window(row, window) if row >= max(seen.ready, begin) else None
         bar = Bar(stamps[row], float(opens[row]), float(closes[row]))
-        trader, answer = arrive(reader, usable.act, trader, bar, features)
+        trader, answer = arrive(reader, act, trader, bar, features)
         yield trader, answer
 
 
@@ -114,29 +111,60 @@ class Settings(NamedTuple):
 def open_state(usable: Usable, directory: Path, settings: Settings) -> Opened:
     """The state in a directory, begun there where it is not."""
     if not trade_state.is_state(directory):
-        past = NO_BARS if settings.fresh else past_of(usable, settings.past, settings.until)
-        capital = CAPITAL if settings.capital is None else settings.capital
-        begin = None if settings.until is None else str(settings.until)
-        start = trade_state.Start(usable.weights, past, spacing_of(past), begin, capital)
-        return trade_state.create(directory, start)
+        return _begin(usable, directory, settings)
     opened = trade_state.read(directory)
-    if opened.saved.policy != usable.weights:
-        raise ProximaError(
+    problem = _disagreement(usable, directory, opened.saved, settings)
+    if problem is None:
+        return opened
+    if opened.saved.bars == 0:  # its first bars were refused, so nothing is lost
+        return _begin(usable, directory, settings)
+    raise ProximaError(problem)
+
+
+def _begin(usable: Usable, directory: Path, settings: Settings) -> Opened:
+    past = NO_BARS if settings.fresh else past_of(usable, settings.past, settings.until)
+    capital = CAPITAL if settings.capital is None else settings.capital
+    begin = None if settings.until is None else str(settings.until)
+    start = trade_state.Start(usable.weights, past, spacing_of(past), begin, capital)
+    return trade_state.create(directory, start)
+
+
+def _disagreement(usable: Usable, directory: Path, saved: Saved, settings: Settings) -> str | None:
+    """Why a state cannot be gone on from as the settings say, in words."""
+    if saved.policy != usable.weights:
+        return (
             f"{directory}: was begun with another policy than {usable.directory} has now; choose another "
             "--state to begin anew, or put the policy back"
         )
-    begun = opened.saved.trader.capital
+    begun = saved.trader.capital
     for name, differs in (
         ("--capital", settings.capital is not None and settings.capital != begun),
-        ("--from", settings.until is not None and str(settings.until) != opened.saved.begin),
-        ("--fresh", settings.fresh and opened.saved.past > 0),
+        ("--from", settings.until is not None and str(settings.until) != saved.begin),
+        ("--fresh", settings.fresh and saved.past > 0),
     ):
         if differs:
-            raise ProximaError(
-                f"{name}: the trading in {directory} has begun already, with {opened.saved.past:,} bars of "
-                f"past and a capital of {begun:g}; leave it out to go on, or begin anew with another --state"
+            return (
+                f"{name}: the trading in {directory} has begun already, with {saved.past:,} bars of past "
+                f"and a capital of {begun:g}; leave it out to go on, or begin anew with another --state"
             )
-    return opened
+    return None
+
+
+def amount_of_money(value: float, name: str) -> float:
+    """A capital that somebody gave under this name."""
+    if not 0 < value < float("inf"):
+        raise ProximaError(f"{name} {value:g}: is no amount of money; give more than 0")
+    return value
+
+
+def moment_given(text: str, name: str) -> np.datetime64:
+    """A time that somebody gave under this name."""
+    moment = moment_of(text)
+    if moment is None:
+        raise ProximaError(
+            f"{name} {text}: is not a time such as 2019-01-31 or 2019-01-31T15:00:00Z"
+        )
+    return moment
 
 
 class Taken(NamedTuple):
@@ -175,47 +203,3 @@ def as_json(answer: Answer, capital: float) -> dict[str, Any]:
             content[name] = {"side": side, "units": abs(units), **content[name]}
     result: dict[str, Any] = plain(content)
     return result
-
-
-def predict(reader: Reader, act: Callable[[Any], Any], raw: Any, state: Any = None) -> float:
-    """The target weight at the close of the last of some raw bars, for who holds this."""
-    frame = bars_of(raw, reader.recipe.columns)
-    last, window = frame.height - 1, reader.account.window
-    seen = see(reader, frame, last)
-    if seen.ready > last:
-        raise ProximaError(
-            f"predict: {frame.height:,} bars are too few; this policy needs {reader.recipe.bars:,} for its "
-            "features, the more the better for those that remember longer than their window"
-        )
-    bad = bad_value(reader, seen, seen.first)
-    if bad is not None:
-        raise ProximaError(
-            f"predict: the feature {bad[1]} is no finite number at bar {bad[0] + 1:,}"
-        )
-    weight = held_weight(state, float(frame["close"][-1]))
-    observed = observation(seen.window(last, window), weight)
-    return float(targets_of(np.asarray(act(observed[None])).reshape(1), reader.account)[0])
-
-
-def observation(features: NDArray[np.float32], weight: float) -> NDArray[np.float32]:
-    """What a policy sees: the features of the last bars, and the weight held at the close."""
-    limited = np.clip(np.float32(weight), -WEIGHT_CLIP, WEIGHT_CLIP)
-    return np.concatenate([features.reshape(-1), [limited]]).astype(np.float32)
-
-
-def held_weight(state: Any, close: float) -> float:
-    """The weight of what is held: none, as a number, or of cash and units at a close."""
-    if state is None:
-        return 0.0
-    if isinstance(state, Mapping):
-        if set(state) == {"weight"}:
-            return float(state["weight"])
-        if set(state) == {"cash", "units"}:
-            worth = float(state["units"]) * close
-            value = worth + float(state["cash"])
-            if value <= 0:
-                raise ProximaError("predict: cash and units are worth nothing together")
-            return worth / value
-        names = ", ".join(map(str, state))
-        raise ProximaError(f"predict: expected cash and units, or weight, got {names}")
-    return float(state)
