@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from proxima.cli.console import print_json, say
-from proxima.cli.options import Debug, Json, Output, argument, path_option
+from proxima.cli.options import Debug, Json, Output, Trial, argument, path_option
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -17,9 +17,7 @@ def add_commands(app: typer.Typer) -> None:
 def export(
     run: Annotated[str, argument("RUN", "An experiment, a run, a trial or a policy's directory.")],
     onnx: Annotated[bool, typer.Option("--onnx", help="As an ONNX model, policy.onnx.")] = False,
-    trial: Annotated[
-        int | None, typer.Option(help="Which trial of a run; its first one by default.", min=0)
-    ] = None,
+    trial: Trial = None,
     out: Annotated[
         Path | None, path_option("Directory to write; default: named after the scenario.")
     ] = None,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from proxima.cli.options import Debug, Json, Output, argument, path_option, run_names
+from proxima.cli.options import Debug, Json, Output, Trial, argument, path_option, run_names
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -47,9 +47,7 @@ def peek(
 def trade(
     run: Annotated[str, argument("RUN", "An experiment, a run or a trial.", run_names)],
     bars: Annotated[str, typer.Option(help="New bars: a parquet or CSV file, or - for lines.")],
-    trial: Annotated[
-        int | None, typer.Option(help="Which trial of a run; its first one by default.", min=0)
-    ] = None,
+    trial: Trial = None,
     state: Annotated[
         Path | None, path_option("Directory of the account; default: trade in the trial's.")
     ] = None,
