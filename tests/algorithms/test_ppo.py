@@ -36,9 +36,13 @@ def start(agent, collector, seed=0):
     return TrainState(agent.init(keys.weights), collector.init(keys.resets), keys.streams)
 
 
+# Compiled once for all tests whose agents and environments have the same shape.
+run = jax.jit(run_updates)
+
+
 def learn(env, config=CONFIG, network=NETWORK, updates=100, seed=0):
     agent, collector = make(env, config, network)
-    state, sums = jax.jit(run_updates)(agent, collector, start(agent, collector, seed), updates)
+    state, sums = run(agent, collector, start(agent, collector, seed), updates)
     return agent, state, sums
 
 
