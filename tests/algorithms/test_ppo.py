@@ -110,12 +110,9 @@ def test_the_environment_gets_squashed_actions_and_the_learner_raw_ones():
 @pytest.mark.parametrize(
     "changes",
     [
-        {"normalize_advantages": "batch"},
-        {"normalize_advantages": "off"},
-        {"value_clip_epsilon": 0.2},
-        {"target_kl": 0.02},
-        {"normalize_observations": True},
-        {"normalize_rewards": True},
+        {"normalize_advantages": "batch", "value_clip_epsilon": 0.2},
+        {"normalize_advantages": "off", "target_kl": 0.02},
+        {"normalize_observations": True, "normalize_rewards": True},
         {"final_learning_rate": 0.0},
         {"minibatch_size": 128},
     ],

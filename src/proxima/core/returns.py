@@ -26,9 +26,10 @@ def next_values(
     """
     last = evaluate(learner, *jax.tree.map(lambda leaf: leaf[-1], steps))
     shifted = jnp.concatenate([values[1:], last[None]])
-    return when(
+    after: Array = when(
         interrupted, lambda _, inputs: evaluate(inputs[0], *inputs[1]), shifted, (learner, steps)
     )
+    return after
 
 
 def gae(
