@@ -13,11 +13,12 @@ from proxima.core.errors import ProximaError
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 ONCE = ("--repeat", "1", "--updates", "1")
+OFF_POLICY = ("--hidden", "8", *ONCE)
 PROGRAMS = {
     "ours.py": ("--envs", "2", "--steps", "8", *ONCE),
-    "ours_ddpg.py": ("--hidden", "8", *ONCE),
-    "ours_sac.py": ("--hidden", "8", *ONCE),
-    "ours_dqn.py": ("--hidden", "8", *ONCE),
+    "ours_off_policy.py": OFF_POLICY,
+    "ours_off_policy.py, sac": ("--algorithm", "sac", *OFF_POLICY),
+    "ours_off_policy.py, dqn": ("--algorithm", "dqn", *OFF_POLICY),
     "ours_pools.py": ("--envs", "2", "--steps", "8", *ONCE),
     "ours_spo.py": (
         *("--particles", "2", "--depth", "1", "--envs", "1", "--steps", "2", "--repeat", "1"),
@@ -28,9 +29,10 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("script", PROGRAMS)
-def test_runs(script, monkeypatch, capfd):
-    monkeypatch.setattr(sys, "argv", [script, *PROGRAMS[script]])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_runs(name, monkeypatch, capfd):
+    script = name.partition(",")[0]
+    monkeypatch.setattr(sys, "argv", [script, *PROGRAMS[name]])
     monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
     monkeypatch.setenv("NPROC", "2")
     runpy.run_path(str(BENCHMARKS / script), run_name="__main__")

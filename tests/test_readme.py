@@ -10,8 +10,6 @@ import polars as pl
 import pytest
 from tiny import LANGUAGE, TINY, flags, run_main
 
-pytestmark = pytest.mark.optimized
-
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 DAILY = re.findall(r"^proxima .*$", README, re.MULTILINE)

@@ -23,6 +23,7 @@ CONFIG = PPOConfig(
 )
 NETWORK = MLPConfig(hidden=(16, 16))
 ENVS = 8
+WITHOUT_STATISTICS = {"obs_moments": None, "return_moments": None, "running_return": None}
 
 
 def make(env, config=CONFIG, network=NETWORK):
@@ -36,9 +37,13 @@ def start(agent, collector, seed=0):
     return TrainState(agent.init(keys.weights), collector.init(keys.resets), keys.streams)
 
 
+# Compiled once for all tests whose agents and environments have the same shape.
+run = jax.jit(run_updates)
+
+
 def learn(env, config=CONFIG, network=NETWORK, updates=100, seed=0):
     agent, collector = make(env, config, network)
-    state, sums = jax.jit(run_updates)(agent, collector, start(agent, collector, seed), updates)
+    state, sums = run(agent, collector, start(agent, collector, seed), updates)
     return agent, state, sums
 
 
@@ -105,12 +110,9 @@ def test_the_environment_gets_squashed_actions_and_the_learner_raw_ones():
 @pytest.mark.parametrize(
     "changes",
     [
-        {"normalize_advantages": "batch"},
-        {"normalize_advantages": "off"},
-        {"value_clip_epsilon": 0.2},
-        {"target_kl": 0.02},
-        {"normalize_observations": True},
-        {"normalize_rewards": True},
+        {"normalize_advantages": "batch", "value_clip_epsilon": 0.2},
+        {"normalize_advantages": "off", "target_kl": 0.02},
+        {"normalize_observations": True, "normalize_rewards": True},
         {"final_learning_rate": 0.0},
         {"minibatch_size": 128},
     ],
@@ -126,19 +128,32 @@ def test_every_switch_still_learns(changes):
     assert learnt >= 2
 
 
-def one_rollout(env=BOTH, config=CONFIG):
-    agent, collector = make(env, config)
-    state = start(agent, collector)
+@jax.jit
+def collect(agent, collector, state):
     _, use = split_streams(state.key)
-    _, rollout, _ = collector(agent, state.learner, state.actors, use)
-    return agent, state.learner, rollout
+    return collector(agent, state.learner, state.actors, use)[1]
+
+
+@jax.jit
+def updated(agent, learner, rollout):
+    return agent.update(learner, rollout, jax.random.key(0))
+
+
+def one_rollout(config=CONFIG):
+    """A fresh agent of these settings, and a rollout of its first policy, which does not depend on them."""
+    agent, collector = make(BOTH, config)
+    state = start(agent, collector)
+    plain, _ = make(BOTH)
+    acting = state._replace(learner=state.learner._replace(**WITHOUT_STATISTICS))
+    return agent, state.learner, collect(plain, collector, acting)
 
 
 def test_a_full_batch_update_is_the_textbook_step():
     """One epoch, one minibatch: gradient of the written-out loss, clipped, one Adam step."""
-    config = replace(CONFIG, epochs_per_update=1, minibatch_size=128, normalize_advantages="batch")
+    sizes = {"batch_size": 16, "minibatch_size": 16, "epochs_per_update": 1}
+    config = replace(CONFIG, **sizes, normalize_advantages="batch")
     agent, learner, rollout = one_rollout(config=config)
-    found, metrics = agent.update(learner, rollout, jax.random.key(0))
+    found, metrics = updated(agent, learner, rollout)
 
     batch = make_batch(learner, rollout, rollout.reward)
     advantage = (batch.advantage - batch.advantage.mean()) / (batch.advantage.std() + 1e-8)
@@ -197,11 +212,6 @@ def test_masked_rows_teach_nothing(nonsense):
     assert clean[0].obs_moments.number == (~fake).sum()
 
 
-@jax.jit
-def updated(agent, learner, rollout):
-    return agent.update(learner, rollout, jax.random.key(0))
-
-
 def test_minibatches_of_masked_rows_alone_teach_nothing_and_count_for_nothing():
     """All but two rows are masked: nearly every minibatch of two is empty."""
     for normalize in ("minibatch", "batch"):
@@ -228,8 +238,7 @@ def test_values_said_when_acting_are_those_of_the_whole_rollout(env):
     found = []
     for agent in agents:
         state = start(agent, collector)
-        use = split_streams(state.key)[1]
-        _, rollout, _ = collector(agent, state.learner, state.actors, use)
+        rollout = collect(agent, collector, state)
         assert (rollout.aux.value is None) != agent.value_when_acting
         assert agent.value_when_acting == (agent is agents[0])
         both = jax.jit(values)(state.learner, rollout)
@@ -243,10 +252,9 @@ def test_advantages_are_normalised_per_minibatch_or_not_at_all():
     agent, learner, rollout = one_rollout()
     scaled = rollout._replace(reward=100.0 * rollout.reward)
     off = make(BOTH, replace(CONFIG, normalize_advantages="off"))[0]
-    key = jax.random.key(0)
 
     def policy_loss(agent, rollout):
-        return float(agent.update(learner, rollout, key)[1]["loss/policy"])
+        return float(updated(agent, learner, rollout)[1]["loss/policy"])
 
     assert abs(policy_loss(off, scaled)) > 10 * abs(policy_loss(agent, scaled))
 
@@ -254,7 +262,7 @@ def test_advantages_are_normalised_per_minibatch_or_not_at_all():
 def test_kl_stop_freezes_the_rest_of_the_update():
     tight = replace(CONFIG, target_kl=1e-6, learning_rate=0.05)
     agent, learner, rollout = one_rollout(config=tight)
-    found, metrics = agent.update(learner, rollout, jax.random.key(0))
+    found, metrics = updated(agent, learner, rollout)
     # 16 gradient steps; the second already sees a moved policy, so only the first one counts
     assert metrics["train/stopped_on_kl"] == pytest.approx(15 / 16)
     assert found.optimizer.count == 1
@@ -271,9 +279,8 @@ def test_kl_stop_freezes_the_rest_of_the_update():
 def test_the_learning_rate_goes_to_its_final_value_over_the_budget(final, expected):
     agent, learner, rollout = one_rollout(config=replace(CONFIG, final_learning_rate=final))
 
-    @jax.jit
     def rate_after(updates):
-        _, metrics = agent.update(learner._replace(updates=updates), rollout, jax.random.key(0))
+        _, metrics = updated(agent, learner._replace(updates=updates), rollout)
         return metrics["train/learning_rate"]
 
     rates = [float(rate_after(jnp.int32(done))) for done in (0, 50, 100, 150)]
@@ -284,11 +291,10 @@ def test_acting_and_learning_see_the_same_statistics():
     """The first ratio is 1 although the normaliser has seen data, because it moves after the update."""
     config = replace(CONFIG, normalize_observations=True, epochs_per_update=1, minibatch_size=128)
     agent, collector = make(BOTH, config)
-    state, _ = run_updates(agent, collector, start(agent, collector), 3)
+    state, _ = run(agent, collector, start(agent, collector), 3)
     assert state.learner.obs_moments.number == 3 * 128
-    _, use = split_streams(state.key)
-    _, rollout, _ = collector(agent, state.learner, state.actors, use)
-    learner, metrics = agent.update(state.learner, rollout, jax.random.key(0))
+    rollout = collect(agent, collector, state)
+    learner, metrics = updated(agent, state.learner, rollout)
     assert metrics["train/approx_kl"] == pytest.approx(0.0, abs=1e-6)
     assert learner.obs_moments.number == 4 * 128
 
@@ -296,7 +302,7 @@ def test_acting_and_learning_see_the_same_statistics():
 def test_reward_scaling_uses_the_deviation_of_discounted_returns():
     agent, learner, rollout = one_rollout(config=replace(CONFIG, normalize_rewards=True))
     rollout = rollout._replace(reward=1000.0 * rollout.reward)
-    found, _ = agent.update(learner, rollout, jax.random.key(0))
+    found, _ = updated(agent, learner, rollout)
     assert isinstance(found.running_return, PerEnv)
     # every episode is one step of ±1000, so the discounted returns deviate by about 1000
     assert float(jnp.sqrt(found.return_moments.variance)) == pytest.approx(1000.0, rel=0.1)
@@ -307,13 +313,12 @@ def test_numbers_are_leaves_so_that_changing_one_compiles_nothing():
         CONFIG, learning_rate=1e-4, gamma=0.5, gae_lambda=0.3, clip_epsilon=0.1, entropy_coef=0.5,
         value_coef=0.1, max_grad_norm=9.0, final_learning_rate=0.0,
     )  # fmt: skip
-    compiled = jax.jit(run_updates)
     results, programs = [], []
     for config in (CONFIG, changed):
         agent, collector = make(BOTH, config)
-        state, _ = compiled(agent, collector, start(agent, collector), 3)
+        state, _ = run(agent, collector, start(agent, collector), 3)
         results.append(np.asarray(state.learner.net.actor.layers[0].weight))
-        programs.append(compiled._cache_size())
+        programs.append(run._cache_size())
     assert programs[0] == programs[1]
     assert not np.array_equal(*results)
 

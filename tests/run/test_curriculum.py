@@ -3,16 +3,13 @@
 from pathlib import Path
 
 import jax
-import numpy as np
 import pytest
 from page_reader import read as read_page
 from tiny import SIZES, SMALL, TINY, read, rows_of
+from tracing import traced_update
 
 from proxima import load, run_multiple_experiments
-from proxima.build import domain_of
-from proxima.domains import reinforcement
 from proxima.domains.judging import closing
-from proxima.train.compiled.program import _init, compiled_program, update_step
 
 LEVELS = "curriculum={by: progress, parameters: {length: [0.5, 0.25, 0.1]}, beyond: {length: [1]}}"
 
@@ -66,23 +63,12 @@ SMALLER = SIZES | {"dqn": ("algorithm.batch_size=16", "algorithm.buffer_size=320
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_every_algorithm_updates_over_levels(name, monkeypatch):
+def test_every_algorithm_updates_over_levels(name):
     """Traced, not run: what a search steps ahead in is an environment with levels too."""
-    made = []
-
-    def noted(agent, collector, *rest):
-        made.append((agent, collector))
-        return compiled_program(agent, collector, *rest)
-
-    monkeypatch.setattr(reinforcement, "compiled_program", noted)
     levels = f"curriculum={{by: steps, parameters: {{{PARAMETERS[name]}: [1, 2]}}}}"
     sizes = SMALLER[name.rpartition("_")[2]]
     scenario = load(name, [*SMALL, *sizes, levels])
-    domain_of(scenario).prepare(scenario).close()
-    ((agent, collector),) = made
-    states = jax.eval_shape(_init, agent, collector, np.zeros(1, np.uint32))
-    state = jax.eval_shape(lambda states: jax.tree.map(lambda leaf: leaf[0], states), states)
-    after, metrics = jax.eval_shape(update_step, agent, collector, state)
+    state, after, metrics = traced_update(scenario)
     assert jax.tree.structure(after) == jax.tree.structure(state)
     assert metrics["curriculum/level"].shape == ()
     assert state.actors.env_state.level.shape == (scenario.env.num_envs,)

@@ -21,6 +21,8 @@ from tiny import (
 )
 from tracking import wait_until
 
+from proxima import resume_experiment
+from proxima.run.display import silent
 from proxima.run.signals import interruptible, raising
 
 CASE = Case("cartpole", *TINY, "training.max_steps=4096", "seed=3", "checkpoint.frequency=7")
@@ -57,8 +59,7 @@ def test_stopped_while_finishing_a_run_is_finished_by_resume(workdir, whole, num
 def finish(workdir, whole) -> None:
     run = latest(workdir, CASE)
     assert read(run / "run.json")["status"] == "interrupted"
-    resumed = run_process(["resume", "cartpole"], workdir)
-    assert resumed.code == 0, resumed.err
+    resume_experiment("cartpole", display=silent())
     check_same(run, whole(CASE))
 
 

@@ -2,9 +2,11 @@
 
 import math
 
+import jax
 import pytest
 from programs import forget_programs
 from tiny import budget, read, rows_of
+from tracing import traced_update
 
 import proxima
 from proxima.build import domain_of
@@ -20,9 +22,28 @@ def forget():
     forget_programs()
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in shipped() if isinstance(load(name), EnvironmentScenario)]
+# Another scenario runs the same algorithm with the same kind of net, and another one this environment:
+# to compile both together would tell no more than to trace them.
+MET = (
+    "breakout_pqn",
+    "freeway_pqn",
+    "space_invaders_pqn",
+    "mountain_car_memory",
+    "pendulum_sac",
+    "pendulum_td3",
 )
+NAMES = [name for name in shipped() if isinstance(load(name), EnvironmentScenario)]
+
+
+@pytest.mark.parametrize("name", MET)
+def test_every_shipped_scenario_updates(name):
+    state, after, metrics = traced_update(load(name, budget(name)))
+    assert jax.tree.structure(after) == jax.tree.structure(state)
+    assert jax.tree.leaves(after) == jax.tree.leaves(state)
+    assert any("loss/" in key for key in metrics)
+
+
+@pytest.mark.parametrize("name", sorted({*NAMES} - {*MET}))
 def test_every_shipped_scenario_runs(name, workdir):
     settings = ["training.max_steps=256", "evaluation.eval_frequency=1"]
     scenario = load(name, [*budget(name), *settings])

@@ -81,13 +81,19 @@ class ProbeState(NamedTuple):
     time: jax.Array
 
 
-class Probe(eqx.Module):
-    """One observation number, two actions; what differs is the reward and when the episode ends."""
+REWARDS = ("constant", "obs", "action", "match")  # what a probe may reward
 
-    reward_from: str = eqx.field(static=True)  # constant, obs, action, match
-    length: int = eqx.field(static=True, default=1)
-    random_obs: bool = eqx.field(static=True, default=False)
-    truncates: bool = eqx.field(static=True, default=False)
+
+class Probe(eqx.Module):
+    """One observation number, two actions; what differs is the reward and when the episode ends.
+
+    All of that is numbers: probes of the same spaces share their compiled programs.
+    """
+
+    reward_from: int  # of REWARDS
+    length: int = 1
+    random_obs: bool = False
+    truncates: bool = False
     observation_space: Box = eqx.field(static=True, default=box(-1.0, 1.0, (1,)))
     action_space: Space = eqx.field(static=True, default=Discrete(2))
 
@@ -99,24 +105,23 @@ class Probe(eqx.Module):
     def step(self, state, action, key):
         time = state.time + 1
         ended = time >= self.length
-        earned = {
-            "constant": jnp.float32(1.0),
-            "obs": state.obs[0],
-            "action": self._praise(action, jnp.float32(1.0)),
-            "match": self._praise(action, state.obs[0]),
-        }[self.reward_from]
+        praises = [self._praise(action, sign) for sign in (jnp.float32(1.0), state.obs[0])]
+        earned = jnp.stack([jnp.float32(1.0), state.obs[0], *praises])[self.reward_from]
         reward = jnp.where(ended, earned, 0.0)
-        obs = state.obs if self.random_obs else time.astype(jnp.float32)[None]
-        if self.truncates:
-            obs = state.obs
-        none = jnp.zeros_like(ended)
-        endings = (none, ended) if self.truncates else (ended, none)
+        stays = jnp.logical_or(self.random_obs, self.truncates)
+        obs = jnp.where(stays, state.obs, time.astype(jnp.float32)[None])
+        endings = ended & jnp.logical_not(self.truncates), ended & self.truncates
         return ProbeState(obs, time), Step(obs, reward, *endings, {})
 
     def _praise(self, action, sign):
         if isinstance(self.action_space, Discrete):
             return (2.0 * action - 1.0) * sign
         return -jnp.abs(jnp.clip(action[0], -1.0, 1.0) - 0.5 * sign)  # best at half the sign
+
+
+def probe(reward_from: str, **more) -> Probe:
+    """A probe that rewards this."""
+    return Probe(REWARDS.index(reward_from), **more)
 
 
 class AnswerProbe(eqx.Module):
@@ -143,13 +148,13 @@ class AnswerProbe(eqx.Module):
         return jnp.asarray(self.action_space.sizes)
 
 
-CONSTANT = Probe("constant")
-FROM_OBS = Probe("obs", random_obs=True)
-DELAYED = Probe("constant", length=2)
-ACTION = Probe("action")
-BOTH = Probe("match", random_obs=True)
-TRUNCATED = Probe("constant", truncates=True)
-CONTINUOUS = Probe("action", action_space=box(-1.0, 1.0, (1,)))
+CONSTANT = probe("constant")
+FROM_OBS = probe("obs", random_obs=True)
+DELAYED = probe("constant", length=2)
+ACTION = probe("action")
+BOTH = probe("match", random_obs=True)
+TRUNCATED = probe("constant", truncates=True)
+CONTINUOUS = probe("action", action_space=box(-1.0, 1.0, (1,)))
 
 
 def continuous(probe: Probe) -> Probe:

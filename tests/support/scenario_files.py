@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from proxima.algorithms.ppo import PPOConfig, default_sizes
+from proxima.algorithms.ppo import ALGORITHM, PPOConfig
 from proxima.core.errors import ProximaError
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.control.domain import ControlScenario
@@ -20,7 +20,7 @@ SCENARIO_KEYS = (
 
 def default_scenario(**settings: Any) -> ControlScenario:
     """What a file that says no more than these settings is."""
-    sizes = default_sizes({}, EnvConfig().num_envs)
+    sizes = ALGORITHM.defaults({}, EnvConfig().num_envs)
     usual = {"domain": "control", "network": MLPConfig(), "algorithm": PPOConfig(**sizes)}
     return ControlScenario(**usual | settings)
 

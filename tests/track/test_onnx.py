@@ -12,7 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 from gymnasium import spaces
-from probes import Probe
+from probes import probe
 from problems import problem_of
 from tracking import ABOUT
 
@@ -122,7 +122,7 @@ def export(kind: Kind, directory: Path) -> Path:
     chosen = algorithm(kind.algorithm)
     spaces_ = translate("Probe-v0", kind.observation, kind.action)
     pair = spaces_.observation_space, spaces_.action_space
-    env = Probe("obs", observation_space=pair[0], action_space=pair[1])  # for a search to copy
+    env = probe("obs", observation_space=pair[0], action_space=pair[1])  # for a search to copy
     problem = problem_of(pair, 2, kind.network, env=env)
     agent = chosen.make(chosen.config(name=kind.algorithm, **kind.settings), problem)
     random = np.random.default_rng(4)

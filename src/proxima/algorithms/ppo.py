@@ -12,9 +12,9 @@ both endings. Left out on purpose: sharing statistics between trials. docs/algor
 explains every detail. Numbers are leaves of the learner: changing one compiles nothing.
 """
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import equinox as eqx
@@ -28,16 +28,21 @@ from jax.flatten_util import ravel_pytree
 from proxima.core import losses
 from proxima.core.adam import adam_step
 from proxima.core.algorithm import Algorithm, Panel, Problem
-from proxima.core.branch import when
 from proxima.core.faults import Fault
 from proxima.core.hyper import make_hyper, without_numbers
-from proxima.core.minibatches import size_faults
-from proxima.core.normalize import Moments, add_samples, first_moments, normalize
-from proxima.core.parallel import masked_mean, mean_over, shares, standardize, sum_over
-from proxima.core.returns import discounted_sums, gae
-from proxima.core.shuffle import permutations
+from proxima.core.minibatches import default_sizes, over_minibatches, passes_of, size_faults
+from proxima.core.normalize import Moments, add_samples, first_moments, normalize, scale_rewards
+from proxima.core.parallel import mean_over, standardize, sum_over
+from proxima.core.returns import gae, next_values
+from proxima.core.schedule import learning_rate, rate_numbers, rate_over_budget
+from proxima.core.sequences import (
+    along_sequences,
+    sequence_faults,
+    sequence_steps,
+    steps_or_sequences,
+)
 from proxima.core.spaces import Box, flat_size, zeros
-from proxima.core.trees import blank, merge_leading, pack_rows
+from proxima.core.trees import blank
 from proxima.core.types import Acted, PerEnv, PyTree, Transition, View
 from proxima.nets.network import check_network
 
@@ -54,8 +59,8 @@ METRICS = (
 )
 KL = METRICS.index("train/approx_kl")
 NEVER_REACHED = 1e4  # above any log-probability: a masked row's ratio is 0 and cannot overflow
-# Of each environment, and of an update's batch: where a scenario gives no sizes. openai/baselines ppo2's.
-DEFAULT_STEPS, DEFAULT_MINIBATCHES = 128, 4
+# Where a scenario gives no sizes: steps of each environment, minibatches of these. openai/baselines ppo2's.
+DEFAULT_SIZES = (128, 4)
 ADAM = optax.scale_by_adam(eps=1e-5)  # openai/baselines ppo2; Optax's own default is 1e-8
 
 
@@ -196,11 +201,8 @@ class PPO(eqx.Module):
     def explore(self, learner: Learner, view: View, noise: Array) -> Acted:
         """Sampled actions, and their log-probabilities and perhaps values."""
         seen, memory = see(learner, view.obs, view.memory)
-        value = None
-        if self.value_when_acting:
-            distribution, value = learner.net(seen)
-        else:
-            distribution = learner.net.policy(seen)
+        net = learner.net
+        distribution, value = net(seen) if self.value_when_acting else (net.policy(seen), None)
         raw = distribution.sample(noise)
         aux = Aux(raw, distribution.log_prob(raw), value, view.memory)
         return Acted(distribution.to_action(raw), aux, memory)
@@ -227,10 +229,7 @@ class PPO(eqx.Module):
         reward, learner = self._scaled_reward(learner, rollout)
         batch = make_batch(learner, rollout, reward)
         variance_explained = losses.explained_variance(batch.old_value, batch.target, rollout.mask)
-        if self.config.normalize_advantages == "batch":
-            flat = standardize(batch.advantage.ravel(), batch.weight.ravel(), axis)
-            batch = batch._replace(advantage=flat.reshape(batch.advantage.shape))
-        learner, metrics = self._optimize(learner, batch, key)
+        learner, metrics = self._optimize(learner, self._normalized(batch, "batch"), key)
         # After the update: acting, old log-probabilities and loss must see the same statistics.
         moments = add_samples(learner.obs_moments, rollout.obs, rollout.mask, axis)
         metrics["train/explained_variance"] = mean_over(axis, variance_explained)
@@ -240,76 +239,52 @@ class PPO(eqx.Module):
         """The rewards (T, B) that are learnt from, and the learner with the statistics behind them."""
         if learner.return_moments is None or learner.running_return is None:
             return rollout.reward, learner
-        ended = rollout.terminated | rollout.truncated
-        reward = jnp.where(rollout.mask, rollout.reward, 0.0)
-        start, gamma = learner.running_return.value, learner.hyper.gamma
-        running, sums = discounted_sums(start, reward, ended, gamma)
-        moments = add_samples(learner.return_moments, sums, rollout.mask, self.problem.axis)
-        learner = learner._replace(return_moments=moments, running_return=PerEnv(running))
-        return reward / jnp.sqrt(moments.variance + 1e-8), learner
+        kept = learner.return_moments, learner.running_return.value
+        reward, moments, running = scale_rewards(
+            *kept, rollout, learner.hyper.gamma, self.problem.axis
+        )
+        return reward, learner._replace(return_moments=moments, running_return=PerEnv(running))
 
     def _optimize(
         self, learner: Learner, batch: Batch, key: Array
     ) -> tuple[Learner, dict[str, Array]]:
         """The learner after all minibatches; parameters and gradients are flat vectors."""
-        config, axis, hyper = self.config, self.problem.axis, learner.hyper
-        samples = merge_leading(batch) if batch.memory is None else self._sequences(batch)
-        rows, unpack = pack_rows(samples, 1)
+        axis, hyper = self.problem.axis, learner.hyper
         flat, unravel = ravel_pytree(learner.net)
-        progress = jnp.minimum(learner.updates / hyper.total_updates, 1.0)
-        change = hyper.final_learning_rate - hyper.learning_rate
-        rate = hyper.learning_rate + progress * change
+        rate = learning_rate(hyper, learner.updates)
 
-        def step(carry, minibatch):
+        def step(carry, minibatch: Batch):
             before, stopped = carry
             differentiate = jax.value_and_grad(self._loss, has_aux=True)
-            (_, means), gradient = differentiate(unravel(before[0]), hyper, unpack(minibatch))
+            (_, means), gradient = differentiate(unravel(before[0]), hyper, minibatch)
             gradient, means = sum_over(axis, (ravel_pytree(gradient)[0], means))
             after, norm = adam_step(ADAM, before, gradient, rate, hyper.max_grad_norm)
             means = jnp.append(means, norm)
-            if config.target_kl is None:
+            if self.config.target_kl is None:
                 return (after, stopped), means
             stopped = stopped | (means[KL] > hyper.target_kl)
             after = jax.tree.map(lambda new, old: jnp.where(stopped, old, new), after, before)
             return (after, stopped), jnp.append(means, stopped)
 
-        def epoch(carry, order: Array):
-            minibatches = config.batch_size // config.minibatch_size
-            shuffled = jax.tree.map(
-                lambda part: part[order].reshape(minibatches, -1, part.shape[-1]), rows
-            )
-            batch: Batch = unpack(shuffled)
-            shape = batch.weight.shape  # minibatches, samples or sequences, steps of these
-            advantage, weight = (
-                leaf.reshape(minibatches, -1) for leaf in (batch.advantage, batch.weight)
-            )
-            if config.normalize_advantages == "minibatch":
-                advantage = standardize(advantage, weight, axis)
-            weight = shares(weight, axis)
-            batch = batch._replace(advantage=advantage.reshape(shape), weight=weight.reshape(shape))
-            carry, means = jax.lax.scan(step, carry, pack_rows(batch, 2)[0])
-            any_rows = sum_over(axis, jnp.sum(weight, axis=-1)) > 0.0
-            return carry, (means, any_rows)
-
-        carry = ((flat, learner.optimizer), jnp.asarray(False))
-        orders = permutations(key, config.epochs_per_update, len(jax.tree.leaves(rows)[0]))
-        ((flat, optimizer), _), (means, any_rows) = jax.lax.scan(epoch, carry, orders)
-        metrics = dict(zip(METRICS, masked_mean(means, any_rows), strict=False))
+        start = ((flat, learner.optimizer), jnp.asarray(False))
+        samples, passes = steps_or_sequences(batch, self.config), passes_of(self.config, axis)
+        prepare = partial(self._normalized, over="minibatch")
+        carry, means = over_minibatches(step, start, samples, key, passes, prepare)
+        (flat, optimizer), _ = carry
+        metrics = dict(zip(METRICS, means, strict=False))
         metrics["train/learning_rate"] = rate
         updates = learner.updates + 1
         return learner._replace(net=unravel(flat), optimizer=optimizer, updates=updates), metrics
 
-    def _sequences(self, batch: Batch) -> Batch:
-        """The batch (T, B, ...) as sequences (N, steps, ...), each with the memory at its start (N, ...)."""
-        length = sequence_steps(self.config, self.problem.num_envs)
-
-        def divided(leaf: Array) -> Array:
-            parts = leaf.reshape(-1, length, *leaf.shape[1:])  # (T / steps, steps, B, ...)
-            return jnp.swapaxes(parts, 1, 2).reshape(-1, length, *leaf.shape[2:])
-
-        sequences = jax.tree.map(divided, batch)
-        first = jax.tree.map(lambda leaf: leaf[:, 0], sequences.memory)
-        return sequences._replace(memory=first)
+    def _normalized(self, batch: Batch, over: Literal["batch", "minibatch"]) -> Batch:
+        """The batch, or minibatches (N, ...), with advantages normalised if the settings say over these."""
+        if self.config.normalize_advantages != over:
+            return batch
+        shape = batch.advantage.shape
+        apart = shape[:1] if over == "minibatch" else ()
+        advantage, weight = (part.reshape(*apart, -1) for part in (batch.advantage, batch.weight))
+        advantage = standardize(advantage, weight, self.problem.axis)
+        return batch._replace(advantage=advantage.reshape(shape))
 
     def _loss(self, net: Any, hyper: Hyper, batch: Batch) -> tuple[Array, Array]:
         """The loss, and a vector of the loss and its parts in the order of METRICS."""
@@ -339,13 +314,7 @@ class PPO(eqx.Module):
 def ppo(config: PPOConfig, problem: Problem) -> PPO:
     """The agent for the settings, or an error in words where the net does not fit the problem."""
     check_network(problem, config.normalize_observations)
-    final_rate = config.final_learning_rate
-    hyper = make_hyper(
-        Hyper,
-        config,
-        final_learning_rate=jnp.float32(config.learning_rate if final_rate is None else final_rate),
-        total_updates=jnp.float32(problem.total_updates or 1),
-    )
+    hyper = make_hyper(Hyper, config, **rate_numbers(config, problem))
     # On host environments the policies that act have no critic.
     shares = problem.network.shares_torso(problem.observation_space)
     value_when_acting = problem.env is not None and shares
@@ -382,34 +351,17 @@ def see(learner: Learner | Policy, obs: PyTree, memory: PyTree) -> tuple[PyTree,
     return (obs, None) if memory is None else learner.net.remember(memory, obs)
 
 
-def along_sequences(net: Any, batch: Batch) -> tuple[PyTree, Batch]:
-    """What the net sees at every step of the sequences, and the batch in the same order, time first."""
-    if batch.memory is None or batch.ended is None:
-        return batch.obs, batch
-    start = batch.memory
-    batch = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), batch._replace(memory=None))
-    return net.unroll(start, batch.obs, batch.ended), batch
-
-
 def values(learner: Learner, rollout: Transition) -> tuple[Array, Array]:
     """The value of every observation and of the next observation, (T, B) each.
 
-    If acting computed no values, the net evaluates all observations here. Otherwise the next value is the
-    next row's; the last row is evaluated separately, and the whole rollout if an episode was truncated
-    within it, because the next row then begins another episode. After a termination it is never used.
+    If acting computed no values, the net evaluates all observations here.
     """
-    steps = (rollout.obs, rollout.next_obs, rollout.aux.memory)
-    if rollout.aux.value is None:
+    steps, now = (rollout.obs, rollout.next_obs, rollout.aux.memory), rollout.aux.value
+    if now is None:
         seen, _ = see(learner, rollout.obs, rollout.aux.memory)
         return learner.net.value(seen), values_after(learner, *steps)
-
-    last_value = values_after(learner, *jax.tree.map(lambda leaf: leaf[-1], steps))
-    shifted = jnp.concatenate([rollout.aux.value[1:], last_value[None]])
     any_truncated = jnp.any(rollout.truncated[:-1])
-    next_value = when(
-        any_truncated, lambda _, inputs: values_after(*inputs), shifted, (learner, *steps)
-    )
-    return rollout.aux.value, next_value
+    return now, next_values(values_after, learner, steps, now, any_truncated)
 
 
 def values_after(learner: Learner, obs: PyTree, next_obs: PyTree, memory: PyTree) -> Array:
@@ -418,33 +370,12 @@ def values_after(learner: Learner, obs: PyTree, next_obs: PyTree, memory: PyTree
     return learner.net.value(see(learner, next_obs, memory)[0])
 
 
-def sequence_steps(config: PPOConfig, num_envs: int) -> int:
-    """Steps of a sequence: what is set, or the longest that rollouts and minibatches divide into."""
-    return config.sequence_length or math.gcd(config.batch_size // num_envs, config.minibatch_size)
-
-
-def default_sizes(given: Mapping[str, Any], num_envs: int) -> Mapping[str, int]:
-    """Sizes that suit the number of environments, where neither is given: one alone says what is meant."""
-    if "batch_size" in given or "minibatch_size" in given:
-        return {}
-    size = DEFAULT_STEPS * num_envs
-    return {"batch_size": size, "minibatch_size": size // DEFAULT_MINIBATCHES}
-
-
 def checks(scenario: Any) -> Iterator[Fault]:
     """Batches that cannot be divided as the settings say, and minibatches too small to normalise over."""
-    config: PPOConfig = scenario.algorithm
-    size, envs, samples = config.batch_size, scenario.env.num_envs, config.minibatch_size
     yield from size_faults(scenario)
-    length, steps = config.sequence_length, size // envs
-    if length is not None and (steps % length or samples % length):
-        whole = math.gcd(steps, samples)
-        yield Fault(
-            (("algorithm", "sequence_length"), ("algorithm", "batch_size"), ("env", "num_envs")),
-            f"{length} divides not both the {steps} steps of each environment in a batch and "
-            f"algorithm.minibatch_size ({samples}); the longest that does: {whole}",
-        )
-    if samples == 1 and config.normalize_advantages == "minibatch":
+    yield from sequence_faults(scenario)
+    config: PPOConfig = scenario.algorithm
+    if config.minibatch_size == 1 and config.normalize_advantages == "minibatch":
         yield Fault(
             (("algorithm", "minibatch_size"), ("algorithm", "normalize_advantages")),
             "1 leaves nothing to normalize advantages over; take at least 2, or set "
@@ -467,10 +398,8 @@ ALGORITHM = Algorithm(
         Panel("train/grad_norm", "gradient norm"),
     ),
     shared_samples=lambda config: config.minibatch_size,
-    sequence_steps=sequence_steps,
+    sequence_steps=lambda config, num_envs: sequence_steps(config, config.batch_size // num_envs),
     remembers=True,
-    over_budget=lambda config: (
-        () if config.final_learning_rate in (None, config.learning_rate) else ("learning_rate",)
-    ),
-    defaults=default_sizes,
+    over_budget=rate_over_budget,
+    defaults=lambda given, num_envs: default_sizes(given, num_envs, *DEFAULT_SIZES),
 )

@@ -10,9 +10,8 @@ keeps running statistics instead), recurrence. docs/algorithms/pqn.md explains e
 leaves of the learner: changing one compiles nothing.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -24,16 +23,15 @@ from jax.flatten_util import ravel_pytree
 
 from proxima.core.adam import adam_step
 from proxima.core.algorithm import Algorithm, Panel, Problem
-from proxima.core.branch import when
 from proxima.core.hyper import make_hyper, without_numbers
 from proxima.core.losses import value_error
-from proxima.core.minibatches import size_faults
+from proxima.core.minibatches import default_sizes, over_minibatches, passes_of, size_faults
 from proxima.core.normalize import Moments, add_samples, first_moments, normalize
-from proxima.core.parallel import masked_mean, shares, sum_over
-from proxima.core.returns import lambda_returns
-from proxima.core.shuffle import permutations
+from proxima.core.parallel import sum_over
+from proxima.core.returns import lambda_returns, next_values
+from proxima.core.schedule import learning_rate, on_line, rate_numbers, rate_over_budget
 from proxima.core.spaces import Discrete, zeros
-from proxima.core.trees import blank, merge_leading, pack_rows
+from proxima.core.trees import blank, merge_leading
 from proxima.core.types import Acted, PyTree, Transition, View
 from proxima.nets.actor_critic import MLPConfig
 from proxima.nets.q import QNet, check_q, epsilon_greedy, greedy, largest, of_action, q_net
@@ -46,8 +44,7 @@ METRICS = (
     "train/grad_norm",
 )  # the norm before clipping
 OPTIMIZERS = {"radam": optax.scale_by_radam(), "adam": optax.scale_by_adam(eps=1e-8)}
-DEFAULT_STEPS = 32  # of each environment per update
-DEFAULT_MINIBATCHES = 8
+DEFAULT_SIZES = (32, 8)  # steps of each environment per update, minibatches of these
 STEPS_WITHOUT_BUDGET = 10_000  # in which exploration comes down
 
 
@@ -185,9 +182,9 @@ class PQN(eqx.Module):
         if isinstance(learner, Policy):
             return learner
         hyper = learner.hyper
-        progress = jnp.minimum(learner.updates / hyper.exploration_updates, 1.0)
-        change = hyper.exploration_final - hyper.exploration_start
-        return Policy(learner.net, learner.obs_moments, hyper.exploration_start + progress * change)
+        ends = hyper.exploration_start, hyper.exploration_final
+        epsilon = on_line(*ends, learner.updates, hyper.exploration_updates)
+        return Policy(learner.net, learner.obs_moments, epsilon)
 
     def update(
         self, learner: Learner, rollout: Transition, key: Array
@@ -205,37 +202,24 @@ class PQN(eqx.Module):
         self, learner: Learner, batch: Batch, key: Array
     ) -> tuple[Learner, dict[str, Array]]:
         """The learner after all minibatches; parameters and gradients are flat vectors."""
-        config, axis, hyper = self.config, self.problem.axis, learner.hyper
-        rows, unpack = pack_rows(merge_leading(batch), 1)
+        axis, hyper = self.problem.axis, learner.hyper
         flat, unravel = ravel_pytree(learner.net)
-        progress = jnp.minimum(learner.updates / hyper.total_updates, 1.0)
-        change = hyper.final_learning_rate - hyper.learning_rate
-        rate = hyper.learning_rate + progress * change
+        rate = learning_rate(hyper, learner.updates)
 
-        def step(before, minibatch):
+        def step(before, minibatch: Batch):
             differentiate = jax.value_and_grad(
                 lambda flat, batch: _loss(unravel(flat), batch), has_aux=True
             )
-            (_, means), gradient = differentiate(before[0], unpack(minibatch))
+            (_, means), gradient = differentiate(before[0], minibatch)
             gradient, means = sum_over(axis, (gradient, means))
             after, norm = adam_step(self.optimizer, before, gradient, rate, hyper.max_grad_norm)
             return after, jnp.append(means, norm)
 
-        def epoch(before, order: Array):
-            minibatches = config.batch_size // config.minibatch_size
-            shuffled = jax.tree.map(
-                lambda part: part[order].reshape(minibatches, -1, part.shape[-1]), rows
-            )
-            batch: Batch = unpack(shuffled)
-            batch = batch._replace(weight=shares(batch.weight, axis))
-            after, means = jax.lax.scan(step, before, pack_rows(batch, 2)[0])
-            any_rows = sum_over(axis, jnp.sum(batch.weight, axis=-1)) > 0.0
-            return after, (means, any_rows)
-
-        orders = permutations(key, config.epochs_per_update, batch.weight.size)
-        start = (flat, learner.optimizer)
-        (flat, optimizer), (means, any_rows) = jax.lax.scan(epoch, start, orders)
-        metrics = dict(zip(METRICS, masked_mean(means, any_rows), strict=True))
+        samples, passes = merge_leading(batch), passes_of(self.config, axis)
+        (flat, optimizer), means = over_minibatches(
+            step, (flat, learner.optimizer), samples, key, passes
+        )
+        metrics = dict(zip(METRICS, means, strict=True))
         metrics["train/learning_rate"] = rate
         return learner._replace(net=unravel(flat), optimizer=optimizer), metrics
 
@@ -251,14 +235,12 @@ def _loss(net: QNet, batch: Batch) -> tuple[Array, Array]:
 def pqn(config: PQNConfig, problem: Problem) -> PQN:
     """The agent for the settings, or an error in words where actions or nets are not for it."""
     action_space, network = check_q(problem, "pqn", config.normalize_observations)
-    total, final_rate = problem.total_updates or 1, config.final_learning_rate
-    share = config.exploration_fraction * total * config.batch_size
+    share = config.exploration_fraction * (problem.total_updates or 1) * config.batch_size
     steps = config.exploration_steps or (share if problem.total_updates else STEPS_WITHOUT_BUDGET)
     hyper = make_hyper(
         Hyper,
         config,
-        final_learning_rate=jnp.float32(config.learning_rate if final_rate is None else final_rate),
-        total_updates=jnp.float32(total),
+        **rate_numbers(config, problem),
         exploration_updates=jnp.float32(steps / config.batch_size),
     )
     static = without_numbers(config, Hyper, "final_learning_rate", "exploration_steps")
@@ -268,9 +250,11 @@ def pqn(config: PQNConfig, problem: Problem) -> PQN:
 def make_batch(learner: Learner, rollout: Transition) -> Batch:
     """The rollout with the targets of Q, (T, B, ...)."""
     hyper = learner.hyper
+    # A row that is no step interrupts as a truncation does.
+    interrupted = jnp.any(rollout.truncated[:-1]) | ~jnp.all(rollout.mask)
     target = lambda_returns(
         hyper.reward_scale * rollout.reward,
-        next_values(learner, rollout),
+        next_values(largest_q, learner, (rollout.next_obs,), rollout.aux, interrupted),
         rollout.terminated,
         rollout.truncated,
         rollout.mask,
@@ -281,39 +265,16 @@ def make_batch(learner: Learner, rollout: Transition) -> Batch:
     return Batch(obs, rollout.action, target, rollout.mask.astype(jnp.float32))
 
 
-def next_values(learner: Learner, rollout: Transition) -> Array:
-    """The largest Q of the next observation, (T, B).
-
-    Inside a rollout that is the next row's, which acting computed; the last row is evaluated separately, and
-    the whole rollout if an episode was truncated within it or a row is no step, because the next row is then
-    of another episode. After a termination it is never used.
-    """
-
-    def evaluate_all(_: Array, inputs: tuple[Learner, PyTree]) -> Array:
-        learner, next_obs = inputs
-        return largest(learner.net(normalize(learner.obs_moments, next_obs)), next_obs)
-
-    last_obs = jax.tree.map(lambda leaf: leaf[-1], rollout.next_obs)
-    last = evaluate_all(rollout.aux[-1], (learner, last_obs))
-    shifted = jnp.concatenate([rollout.aux[1:], last[None]])
-    interrupted = jnp.any(rollout.truncated[:-1]) | ~jnp.all(rollout.mask)
-    return when(interrupted, evaluate_all, shifted, (learner, rollout.next_obs))
-
-
-def default_sizes(given: Mapping[str, Any], num_envs: int) -> Mapping[str, int]:
-    """Sizes that suit the number of environments, where neither is given: one alone says what is meant."""
-    if "batch_size" in given or "minibatch_size" in given:
-        return {}
-    size = DEFAULT_STEPS * num_envs
-    return {"batch_size": size, "minibatch_size": size // DEFAULT_MINIBATCHES}
+def largest_q(learner: Learner, obs: PyTree) -> Array:
+    """The largest Q of observations."""
+    return largest(learner.net(normalize(learner.obs_moments, obs)), obs)
 
 
 def over_budget(config: PQNConfig) -> tuple[str, ...]:
     """The settings that change over the budget."""
     moving = config.exploration_start != config.exploration_final
     explores = ("exploration_fraction",) if config.exploration_steps is None and moving else ()
-    steady = config.final_learning_rate in (None, config.learning_rate)
-    return explores if steady else (*explores, "learning_rate")
+    return (*explores, *rate_over_budget(config))
 
 
 ALGORITHM = Algorithm(
@@ -329,6 +290,6 @@ ALGORITHM = Algorithm(
         Panel("train/epsilon", "share of random actions"),
     ),
     shared_samples=lambda config: config.minibatch_size,
-    defaults=default_sizes,
+    defaults=lambda given, num_envs: default_sizes(given, num_envs, *DEFAULT_SIZES),
     over_budget=over_budget,
 )

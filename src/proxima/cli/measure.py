@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from proxima.cli.console import print_json, say, show_table
-from proxima.cli.options import Debug, Json, Output, Settings, argument, path_option
+from proxima.cli.options import Debug, Json, Output, Settings, Trial, argument, path_option
 
 INNER = ("env", "act", "search")  # the parts of a rollout
 
@@ -20,9 +20,7 @@ def add_commands(app: typer.Typer) -> None:
 def evaluate(
     run: Annotated[str, argument("RUN", "An experiment, a run, a trial or a checkpoint.")],
     episodes: Annotated[int, typer.Option(help="Episodes per policy.", min=1, max=1_000_000)] = 100,
-    trial: Annotated[
-        int | None, typer.Option(help="Which trial of a run; its first one by default.", min=0)
-    ] = None,
+    trial: Trial = None,
     film: Annotated[Path | None, path_option("Draw a GIF of the trained policy here.")] = None,
     data: Annotated[
         Path | None, path_option("A file of new data, instead; RUN may be a policy's directory.")

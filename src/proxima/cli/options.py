@@ -42,6 +42,9 @@ def run_names(begun: str) -> list[str]:
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Output = Annotated[str, path_option("Directory that holds the runs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, nothing else.")]
+Trial = Annotated[
+    int | None, typer.Option(help="Which trial of a run; its first one by default.", min=0)
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable."),

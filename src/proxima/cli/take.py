@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from proxima.cli.console import print_json, say
-from proxima.cli.options import Debug, Json, Output, argument, path_option
+from proxima.cli.options import Debug, Json, Output, Trial, argument, path_option
 
 WIDTH = 80
 
@@ -22,9 +22,7 @@ def export(
     onnx: Annotated[
         bool, typer.Option("--onnx", help="An ONNX model, policy.onnx, instead of a copy.")
     ] = False,
-    trial: Annotated[
-        int | None, typer.Option(help="Which trial of a run; its first one by default.", min=0)
-    ] = None,
+    trial: Trial = None,
     out: Annotated[
         Path | None, path_option("Directory to write; default: SCENARIO_policy, or _onnx.")
     ] = None,

@@ -8,7 +8,8 @@ from jax import Array
 
 from proxima.core.parallel import masked_mean, sum_over
 from proxima.core.pictures import is_bytes_picture
-from proxima.core.types import PyTree
+from proxima.core.returns import discounted_sums
+from proxima.core.types import PyTree, Transition
 
 CLIP = 10.0  # deviations; a normalised observation is clipped to ±CLIP
 
@@ -89,3 +90,17 @@ def normalize(moments: Moments | None, sample: PyTree) -> PyTree:
         return jnp.clip((leaf - mean - rest) / deviation, -CLIP, CLIP)
 
     return jax.tree.map(shift_and_scale, *moments[1:], sample)
+
+
+def scale_rewards(
+    moments: Moments, running: Array, rollout: Transition, gamma: Array, axis: str | None = None
+) -> tuple[Array, Moments, Array]:
+    """Rewards (T, B) over the deviation of the discounted sums of all so far, and the sums' statistics.
+
+    `running` (B,) are the sums that the rollout goes on from, and the last result those after it.
+    """
+    ended = rollout.terminated | rollout.truncated
+    reward = jnp.where(rollout.mask, rollout.reward, 0.0)
+    running, sums = discounted_sums(running, reward, ended, gamma)
+    moments = add_samples(moments, sums, rollout.mask, axis)
+    return reward / jnp.sqrt(moments.variance + 1e-8), moments, running

@@ -1,8 +1,35 @@
 """Returns and advantages along a rollout, time first."""
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import Array
+
+from proxima.core.branch import when
+from proxima.core.types import PyTree
+
+
+def next_values(
+    evaluate: Callable[..., Array],
+    learner: Any,
+    steps: tuple[PyTree, ...],
+    values: Array,
+    interrupted: Array,
+) -> Array:
+    """The value of the next observation, (T, B), where acting computed that of each observation, `values`.
+
+    Inside a rollout it is the next row's. The last row is evaluated separately, by `evaluate(learner,
+    *steps)`, and the whole rollout if an episode was cut within it, because the next row is then of another
+    episode. After a termination it is never used.
+    """
+    last = evaluate(learner, *jax.tree.map(lambda leaf: leaf[-1], steps))
+    shifted = jnp.concatenate([values[1:], last[None]])
+    after: Array = when(
+        interrupted, lambda _, inputs: evaluate(inputs[0], *inputs[1]), shifted, (learner, steps)
+    )
+    return after
 
 
 def gae(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from proxima.cli.options import Debug, Json, Output, expand
+from proxima.cli.options import Debug, Json, Output, Trial, expand
 from proxima.core.errors import ProximaError
 
 if TYPE_CHECKING:  # a list of commands should not wait for models
@@ -41,7 +41,6 @@ Before = Annotated[
     typer.Option("--before", help="Show too what the model said before its policy was trained."),
 ]
 Adapter = Annotated[bool, typer.Option("--adapter", help="Only the LoRA adapter, for PEFT.")]
-Trial = Annotated[int | None, typer.Option(help="Number of the trial; default: 0.", min=0)]
 
 
 def add_commands(app: typer.Typer) -> None:

@@ -23,6 +23,7 @@ from proxima.core import losses
 from proxima.core.hyper import make_hyper
 from proxima.core.normalize import Moments, first_moments
 from proxima.core.parallel import masked_mean
+from proxima.core.schedule import on_line
 from proxima.core.seeds import first_keys
 from proxima.domains.language.advantages import advantages_of
 from proxima.domains.language.config import LanguagePPOConfig
@@ -243,10 +244,8 @@ def gradient_step(
 
 def rates(hyper: Hyper, updates: Array) -> tuple[Array, Array]:
     """Learning rates of policy and critic at an update: straight lines to the final one."""
-    done = jnp.minimum(updates / hyper.total_updates, 1.0)
-    starts = (hyper.learning_rate, hyper.value_learning_rate)
-    policy, value = (start + done * (hyper.final_learning_rate - start) for start in starts)
-    return policy, value
+    line = hyper.final_learning_rate, updates, hyper.total_updates
+    return on_line(hyper.learning_rate, *line), on_line(hyper.value_learning_rate, *line)
 
 
 def next_beta(beta: Array, kl: Array, completions: int, hyper: Hyper) -> Array:

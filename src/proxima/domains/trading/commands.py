@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from proxima.cli.options import Debug, Json, Output, argument, path_option, run_names
+from proxima.cli.options import Debug, Json, Output, Trial, argument, path_option, run_names
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -51,9 +51,7 @@ def trade(
     bars: Annotated[
         str, typer.Option(help="New bars: a parquet or CSV file, or - for lines of standard input.")
     ],
-    trial: Annotated[
-        int | None, typer.Option(help="Which trial of a run; its first one by default.", min=0)
-    ] = None,
+    trial: Trial = None,
     state: Annotated[
         Path | None,
         path_option("Directory that keeps the account; default: trade/, in the trial's."),
