@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.sharding import PartitionSpec as P
 from probes import Clock, Cue
 from problems import problem_of
 
@@ -17,7 +18,7 @@ from proxima.nets.actor_critic import MLPConfig
 from proxima.train.compiled.collect import Collector
 from proxima.train.compiled.episodes import evaluator
 from proxima.train.compiled.program import run_updates
-from proxima.train.devices import Layout
+from proxima.train.devices import DATA, Layout, learner_specs, make_mesh
 
 CONFIG = PPOConfig(
     learning_rate=1e-2, batch_size=256, minibatch_size=64, epochs_per_update=4, gamma=0.9
@@ -86,6 +87,29 @@ def one_rollout(env, config=ONE_STEP, network=NETWORK, compiled=True, rollouts=2
 @jax.jit
 def updated(agent, learner, rollout):
     return agent.update(learner, rollout, jax.random.key(0))
+
+
+@pytest.mark.parametrize("length", [None, 4])
+def test_two_devices_share_sequences_and_take_the_step_of_one(length):
+    """Each device has half of the environments, whole sequences of them, with their memories."""
+    config = replace(ONE_STEP, sequence_length=length)
+    agent, learner, rollout = one_rollout(Clock(), config)
+    expected, metrics = updated(agent, learner, rollout)
+    shared = ppo(config, agent.problem._replace(axis=DATA, env=Clock()))
+    whole = jax.tree.map(lambda spec: P(*spec[1:]), learner_specs(learner))
+    update = jax.shard_map(
+        lambda learner, rollout: shared.update(learner, rollout, jax.random.key(0)),
+        mesh=make_mesh(Layout(1, 2)),
+        in_specs=(whole, jax.tree.map(lambda _: P(None, DATA), rollout)),
+        out_specs=(whole, P()),
+        check_vma=False,
+    )
+    found, found_metrics = jax.jit(update)(learner, rollout)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    assert float(found_metrics["loss/total"]) == pytest.approx(
+        float(metrics["loss/total"]), rel=1e-4
+    )
 
 
 def test_the_memory_of_a_rollout_is_that_of_its_episodes():

@@ -19,7 +19,7 @@ from probes import (
 )
 from problems import problem_of
 
-from proxima.algorithms.sac import ALGORITHM, METRICS, Inputs, SACConfig, sac
+from proxima.algorithms.sac import ALGORITHM, METRICS, SACConfig, sac
 from proxima.core.errors import ProximaError
 from proxima.core.off_policy import Sample
 from proxima.core.seeds import first_keys
@@ -55,7 +55,7 @@ def make(env, config=CONFIG):
 
 # Each compiled once for all tests whose agents and environments have the same shape.
 run = jax.jit(run_updates)
-gradient_step = jax.jit(lambda agent, nets, *inputs: agent._gradient_step(nets, Inputs(*inputs)))
+gradient_step = jax.jit(lambda agent, *arguments: agent._gradient_step(*arguments))
 init = jax.jit(lambda agent, key: agent.init(key))
 reset = jax.jit(lambda collector, keys: collector.init(keys))
 

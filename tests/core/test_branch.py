@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proxima.core.branch import either, steps_when, when
+from proxima.core.branch import steps_when, when
 
 
 def change(state, given):
@@ -42,6 +42,15 @@ def test_what_is_not_batched_is_spread_over_the_trials():
     np.testing.assert_array_equal(found, [[0.0, 2.0], [0.0, 1.0]])
 
 
+def test_a_state_may_have_parts_that_are_none():
+    def one(condition, state):
+        return when(condition, lambda state, _: (state[0] + 1, None), (state, None), jnp.ones(()))
+
+    found, nothing = jax.vmap(one)(jnp.asarray([True, False]), jnp.arange(2.0))
+    np.testing.assert_array_equal(found, [1.0, 1.0])
+    assert nothing is None
+
+
 def test_a_batch_in_which_no_trial_changes_computes_nothing():
     """The work would never end; `lax.cond` under vmap would begin it."""
 
@@ -53,28 +62,6 @@ def test_a_batch_in_which_no_trial_changes_computes_nothing():
 
     found = jax.jit(jax.vmap(one))(jnp.zeros(2, bool), jnp.arange(2.0))
     np.testing.assert_array_equal(found, [0.0, 1.0])
-
-
-@pytest.mark.parametrize("conditions", [(True, False), (False, False), (True, True)])
-def test_of_two_changes_each_trial_gets_its_own(conditions):
-    """The other one alone where no trial needs the first, whose work would then never end."""
-
-    def first(state, given, wanted):
-        more = jax.lax.while_loop(lambda x: jnp.all(x < given), lambda x: x + 1.0, state)
-        return more if wanted is None else jnp.where(wanted, more, other(state, given))
-
-    def other(state, given):
-        return -state
-
-    def one(condition, state, given):
-        return either(condition, first, other, state, given)
-
-    state, given = jnp.asarray([1.0, 2.0]), jnp.where(any(conditions), 7.0, jnp.inf)
-    expected = [7.0 if condition else -x for condition, x in zip(conditions, (1, 2), strict=True)]
-    batched = jax.jit(jax.vmap(one, in_axes=(0, 0, None)))
-    np.testing.assert_array_equal(batched(jnp.asarray(conditions), state, given), expected)
-    alone = [one(jnp.asarray(c), x, given) for c, x in zip(conditions, state, strict=True)]
-    np.testing.assert_array_equal(alone, expected)
 
 
 @pytest.mark.parametrize("condition", [True, False])

@@ -154,7 +154,7 @@ class Nets(NamedTuple):
 
     net: QNet
     target: QNet
-    optimizer: optax.OptState  # Adam's moments
+    optimizer: optax.OptState  # Adam's moments; as trees, see docs/performance.md
     gradient_steps: Array  # so far; the target moves every target_period of them
 
 

@@ -29,7 +29,7 @@ from jax import Array
 
 from proxima.core.adam import adam_step
 from proxima.core.algorithm import Algorithm, Panel, Problem
-from proxima.core.branch import either, steps_when
+from proxima.core.branch import steps_when, when
 from proxima.core.errors import ProximaError
 from proxima.core.hyper import make_hyper, without_numbers
 from proxima.core.normalize import Moments, add_samples, first_moments, normalize
@@ -54,7 +54,7 @@ from proxima.nets.encoder import check_normalized
 from proxima.nets.perceptrons import perceptron_settings
 from proxima.nets.soft_actor import Actions, Actor, BoundedNumbers, Choices, Critics
 
-# The metrics of a gradient step, in the order in which `_after` stacks them.
+# The metrics of a gradient step, in the order in which `_gradient_step` stacks them.
 METRICS = (
     "loss/critic",
     "loss/actor",
@@ -167,14 +167,6 @@ class Learner(NamedTuple):
     noise_path: PerEnv | None  # the last step's noise, (B, numbers of an action)
 
 
-class Inputs(NamedTuple):
-    """What a gradient step is taken with."""
-
-    hyper: Hyper
-    batch: Sample
-    noise: Array  # (2, batch, ...), of actions at the next observations and at the batch's own
-
-
 class Policy(NamedTuple):
     """Only what acting needs of a learner: what an exported policy carries."""
 
@@ -272,8 +264,9 @@ class SAC(eqx.Module):
             replay, hyper, moments = inputs
             drawn = unpack(sample(replay, key[0], config.batch_size))
             noise = self.actions.noise(key[1], (2, config.batch_size))
-            batch = scaled(drawn, hyper.reward_scale, moments)
-            return self._gradient_step(nets, Inputs(hyper, batch, noise))
+            return self._gradient_step(
+                nets, hyper, scaled(drawn, hyper.reward_scale, moments), noise
+            )
 
         keys = jax.random.split(key, (self.gradient_steps, 2))  # to draw with, and for actions
         inputs = (replay, hyper, learner.obs_moments)
@@ -284,58 +277,36 @@ class SAC(eqx.Module):
         metrics["buffer/size"] = replay.size.astype(jnp.float32)
         return Learner(nets, replay, steps, hyper, moments, path), metrics
 
-    def _gradient_step(self, nets: Nets, inputs: Inputs) -> tuple[Nets, Array]:
-        """One step of the critics and, every policy_delay-th time, of actor and temperature; METRICS."""
-        nets = nets._replace(gradient_steps=nets.gradient_steps + 1)
-        due = nets.gradient_steps % inputs.hyper.policy_delay == 0
-        # Each branch is a whole step: XLA runs what is independent side by side only within a branch.
-        after: tuple[Nets, Array] = either(due, self._both_steps, self._critics_alone, nets, inputs)
-        return after
-
-    def _both_steps(self, nets: Nets, inputs: Inputs, due: Array | None) -> tuple[Nets, Array]:
-        """A step of the critics and, where it is due, of actor and temperature."""
-        critics, figures = self._critic_step(nets, inputs)
-        before = nets.actor, nets.log_temperature
-        policy, policy_figures = self._policy_step(before, critics.net, inputs)
-        if due is not None:
-            stayed = before, jnp.zeros_like(policy_figures)
-            policy, policy_figures = select(due, (policy, policy_figures), stayed)
-        return self._after(nets, inputs.hyper, (critics, *policy), (figures, policy_figures))
-
-    def _critics_alone(self, nets: Nets, inputs: Inputs) -> tuple[Nets, Array]:
-        """A step of the critics."""
-        critics, figures = self._critic_step(nets, inputs)
-        trained = critics, nets.actor, nets.log_temperature
-        return self._after(nets, inputs.hyper, trained, (figures, jnp.zeros(4)))
-
-    def _after(
-        self,
-        nets: Nets,
-        hyper: Hyper,
-        trained: tuple[Trained, Trained, Trained],
-        figures: tuple[Array, Array],
+    def _gradient_step(
+        self, nets: Nets, hyper: Hyper, batch: Sample, noise: Array
     ) -> tuple[Nets, Array]:
-        """The nets with critics, actor and log α after their steps, the target behind them; METRICS."""
-        critics, actor, log_temperature = trained
-        target = soft_update(nets.target, critics.net, hyper.tau)
-        loss, q, td_error, reward, critic_norm = figures[0]
-        # Averaged over all steps, the actor's figures are those of the steps that had one.
-        actor_loss, temperature_loss, entropy = hyper.policy_delay * figures[1][:3]
-        norm = jnp.sqrt(jnp.square(critic_norm) + jnp.square(figures[1][3]))
-        alpha = self._alpha(nets.log_temperature, hyper)
-        losses = (loss, actor_loss, temperature_loss)
-        means = jnp.stack([*losses, norm, q, td_error, alpha, entropy, reward])
-        return Nets(actor, critics, target, log_temperature, nets.gradient_steps), means
+        """One step of the critics and, every policy_delay-th time, of actor and temperature.
 
-    def _critic_step(self, nets: Nets, inputs: Inputs) -> tuple[Trained, Array]:
-        """The critics after one Adam step; loss, Q, error, reward and the gradient's norm."""
-        hyper, batch, noise = inputs
+        `noise` (2, batch, ...) is for actions at the next observations and at the batch's own.
+        """
         target = self._target(nets, hyper, batch, noise[0])
         differentiate = jax.value_and_grad(self._critic_loss, has_aux=True)
         (loss, (q, error)), gradient = differentiate(nets.critics.net, batch, target)
         rate, max_norm = hyper.critic_learning_rate, hyper.max_grad_norm
-        critics, norm = stepped(nets.critics, gradient, rate, max_norm)
-        return critics, jnp.stack([loss, jnp.mean(q), error, jnp.mean(batch.reward), norm])
+        critics, critic_norm = stepped(nets.critics, gradient, rate, max_norm)
+        count = nets.gradient_steps + 1
+        due = count % hyper.policy_delay == 0
+        before = (nets.actor, nets.log_temperature, jnp.zeros(4))
+        inputs = (critics.net, hyper, batch, noise[1])
+        actor, log_temperature, parts = when(due, self._policy_step, before, inputs)
+        actor_loss, temperature_loss, entropy, actor_norm = parts
+        norm = jnp.sqrt(jnp.square(critic_norm) + jnp.square(actor_norm))
+        # Averaged over all steps, the actor's figures are those of the steps that had one.
+        of_actor = [hyper.policy_delay * part for part in (actor_loss, temperature_loss, entropy)]
+        means = (loss, *of_actor[:2], norm, jnp.mean(q), error)
+        means = (
+            *means,
+            self._alpha(nets.log_temperature, hyper),
+            of_actor[2],
+            jnp.mean(batch.reward),
+        )
+        tracked = soft_update(nets.target, critics.net, hyper.tau)
+        return Nets(actor, critics, tracked, log_temperature, count), jnp.stack(means)
 
     def _alpha(self, log_temperature: Trained, hyper: Hyper) -> Array:
         """The temperature as it was learnt, or as it is set."""
@@ -358,13 +329,16 @@ class SAC(eqx.Module):
         return jnp.mean(sum(errors[1:], errors[0])), (values[0], td_error)
 
     def _policy_step(
-        self, before: tuple[Trained, Trained], critics: Critics, inputs: Inputs
-    ) -> tuple[tuple[Trained, Trained], Array]:
+        self,
+        before: tuple[Trained, Trained, Array],
+        inputs: tuple[Critics, Hyper, Sample, Array],
+    ) -> tuple[Trained, Trained, Array]:
         """Actor and log α after one step of each; their losses, the entropy, the actor's gradient norm."""
-        (actor, log_temperature), (hyper, batch, noise) = before, inputs
+        actor, log_temperature, _ = before
+        critics, hyper, batch, noise = inputs
         alpha = self._alpha(log_temperature, hyper)
         differentiate = jax.value_and_grad(self._actor_loss, has_aux=True)
-        (loss, entropy), gradient = differentiate(actor.net, critics, alpha, batch, noise[1])
+        (loss, entropy), gradient = differentiate(actor.net, critics, alpha, batch, noise)
         actor, norm = stepped(actor, gradient, hyper.actor_learning_rate, hyper.max_grad_norm)
         surplus = jnp.mean(entropy - self._target_entropy(hyper, batch))
         temperature_loss = alpha * surplus
@@ -373,7 +347,7 @@ class SAC(eqx.Module):
             slope = temperature_loss  # α = exp(log α) is its own derivative by log α
             log_temperature, _ = stepped(log_temperature, slope, rate, unclipped)
         parts = (loss, temperature_loss, jnp.mean(entropy), norm)
-        return (actor, log_temperature), jnp.stack(parts)
+        return actor, log_temperature, jnp.stack(parts)
 
     def _actor_loss(
         self, actor: Actor, critics: Critics, alpha: Array, batch: Sample, noise: Array

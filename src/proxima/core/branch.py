@@ -1,4 +1,4 @@
-"""Branches that remain branches when trials are batched."""
+"""A branch that remains a branch when trials are batched."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,41 +10,21 @@ from jax.custom_batching import custom_vmap
 from proxima.core.trees import select
 from proxima.core.types import PyTree
 
-Change = Callable[[PyTree, PyTree], PyTree]  # of a state, by inputs
-SelectiveChange = Callable[[PyTree, PyTree, Array | None], PyTree]
 
-
-def when(condition: Array, change: Change, state: PyTree, inputs: PyTree) -> PyTree:
+def when(
+    condition: Array, change: Callable[[PyTree, PyTree], PyTree], state: PyTree, inputs: PyTree
+) -> PyTree:
     """`change(state, inputs)` where the condition holds, else `state`; both have the same structure.
 
     `lax.cond` does the same, but under vmap it always computes both sides. Here a batch of trials computes
     `change` only if one of them needs it. `change` must take all arrays it uses as arguments.
     """
 
-    def selective(state: PyTree, inputs: PyTree, wanted: Array | None) -> PyTree:
-        after = change(state, inputs)
-        return after if wanted is None else select(wanted, after, state)
-
-    return either(condition, selective, lambda state, _: state, state, inputs)
-
-
-def either(
-    condition: Array, change: SelectiveChange, otherwise: Change, state: PyTree, inputs: PyTree
-) -> PyTree:
-    """`change(state, inputs, None)` where the condition holds, else `otherwise(state, inputs)`.
-
-    A batch of trials computes `otherwise` if the condition holds for none of them. If it holds for some,
-    all compute `change(state, inputs, wanted)`, which must do as `otherwise` where `wanted` is false.
-    """
-
     @custom_vmap
     def branch(condition: Array, state: PyTree, inputs: PyTree) -> PyTree:
-        # Functions of their own: a module's method, which both may be, cannot be hashed.
+        # A function of its own: a module's method, which `change` may be, cannot be hashed.
         return jax.lax.cond(
-            condition,
-            lambda state, inputs: change(state, inputs, None),
-            lambda state, inputs: otherwise(state, inputs),
-            *(state, inputs),
+            condition, lambda *both: change(*both), lambda state, inputs: state, state, inputs
         )
 
     @branch.def_vmap
@@ -57,11 +37,11 @@ def either(
         conditions, before = jax.tree.map(spread, (condition, state), tuple(axes[:2]))
         axis = jax.tree.map(lambda has_trials: 0 if has_trials else None, axes[2])
 
-        def some(before: PyTree, inputs: PyTree) -> PyTree:
-            return jax.vmap(change, in_axes=(0, axis, 0))(before, inputs, conditions)
+        def changed(before: PyTree, inputs: PyTree) -> PyTree:
+            after = jax.vmap(change, in_axes=(0, axis))(before, inputs)
+            return select(conditions, after, before)
 
-        none = jax.vmap(otherwise, in_axes=(0, axis))
-        after = jax.lax.cond(jnp.any(conditions), some, none, before, inputs)
+        after = jax.lax.cond(jnp.any(conditions), changed, lambda before, _: before, before, inputs)
         return after, jax.tree.map(lambda _: True, after)
 
     return branch(condition, state, inputs)

@@ -42,9 +42,7 @@ def prepare_host(scenario: EnvironmentScenario) -> None:
     """Ask for as many devices as the trials can use."""
     from proxima.train.devices import prepare_host
 
-    config = scenario.algorithm
-    divisible = algorithm(config.name).shared_samples(config) > 1
-    prepare_host(scenario.trials, scenario.training.threads, divisible)
+    prepare_host(scenario.trials, scenario.training.threads)
 
 
 def rollout_steps(scenario: Any) -> int:

@@ -32,9 +32,9 @@ class Layout(NamedTuple):
     data_devices: int
 
 
-def prepare_host(trials: int, threads: int, divisible: bool = True) -> None:
+def prepare_host(trials: int, threads: int) -> None:
     """Ask for as many host devices as the trials can use; no effect once JAX has started."""
-    ask_for_devices(wanted_devices(trials, os.cpu_count() or 1, divisible), threads)
+    ask_for_devices(wanted_devices(trials, os.cpu_count() or 1), threads)
 
 
 def ask_for_devices(devices: int, threads: int) -> None:
@@ -60,14 +60,10 @@ def use_compilation_cache() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
-def wanted_devices(trials: int, cores: int, divisible: bool = True) -> int:
-    """Enough devices to keep every core busy: a divisor of the trials where there are several.
-
-    A single trial that cannot be divided gets one device. A second one would have a thread that takes
-    part in every larger operation of the first, and each waits for it: up to ten times as slow.
-    """
+def wanted_devices(trials: int, cores: int) -> int:
+    """Enough devices to keep every core busy: a divisor of the trials where there are several."""
     if trials == 1:
-        return cores if divisible else 1
+        return cores
     return min(d for d in range(1, trials + 1) if trials % d == 0 and (d >= cores or d == trials))
 
 

@@ -121,11 +121,6 @@ def test_devices_wanted_keep_every_core_busy(trials, cores, devices):
     assert wanted_devices(trials, cores) == devices
 
 
-def test_a_trial_that_cannot_be_divided_has_one_device():
-    assert wanted_devices(1, 2, divisible=False) == 1
-    assert wanted_devices(5, 2, divisible=False) == 5
-
-
 def test_layouts():
     assert plan_layout(trials=8, num_envs=4, minibatch_size=128, devices=2) == Layout(2, 1)
     assert plan_layout(trials=5, num_envs=4, minibatch_size=128, devices=4) == Layout(1, 1)
