@@ -15,9 +15,8 @@ from proxima.core.trees import pack_rows
 from proxima.core.types import PyTree
 
 Carry = TypeVar("Carry")
-Batch = TypeVar(
-    "Batch", bound=Any
-)  # a NamedTuple with a field `weight`, 0 on rows that are no steps
+# A NamedTuple with a field `weight`, 0 on rows that are no steps.
+Batch = TypeVar("Batch", bound=Any)
 
 
 class Passes(NamedTuple):
