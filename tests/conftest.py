@@ -9,6 +9,7 @@ import language_tiny
 import pytest
 from programs import forget_programs
 
+from proxima import build
 from proxima.train.devices import use_compilation_cache
 
 # The files that take longest. They begin first: a long one at the end would keep one worker busy alone.
@@ -56,6 +57,7 @@ def compiled(request):
     jax.config.update(QUICKLY, quickly)
     yield
     forget_programs()
+    build._importable.clear()  # a run notes these directories, and another file's are not its own
 
 
 @pytest.fixture(scope="module")
