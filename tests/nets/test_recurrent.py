@@ -86,3 +86,12 @@ def test_a_sequence_is_step_after_step_and_begins_anew_where_an_episode_ended(ki
                 remembered = jax.tree.map(jnp.zeros_like, remembered)
     if masked:
         assert np.isneginf(np.asarray(policies.logits)[~np.asarray(valid)]).all()
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+@pytest.mark.parametrize(("inputs", "size"), [(3, 64), (512, 16)])
+def test_gates_vary_as_much_as_what_they_see(kind, inputs, size):
+    # Orthonormal rows alone would bring three numbers to 192 gates at an eighth of their size.
+    made = cell(jax.random.key(0), kind, inputs, size)
+    seen = jax.random.normal(jax.random.key(1), (4096, inputs))
+    assert jnp.std(made.project(seen)) == pytest.approx(1.0, rel=0.05)

@@ -130,8 +130,11 @@ def cell(key: Array, kind: Kind, inputs: int, size: int) -> Cell:
     """Orthogonal weights, a block for each gate; biases of 0."""
     input_key, *gate_keys = jax.random.split(key, 1 + GATES[kind])
     blocks = [orthogonal(gate_key, size, size) for gate_key in gate_keys]
+    width = GATES[kind] * size
+    # So that a gate varies as much as what it sees: three numbers to 192 gates would else arrive at a tenth.
+    gain = max(1.0, width / inputs) ** 0.5
     return Cell(
-        inputs=linear(input_key, inputs, GATES[kind] * size, 1.0),
+        inputs=linear(input_key, inputs, width, gain),
         recurrent=jnp.concatenate(blocks, axis=1),
         candidate_bias=jnp.zeros(size) if kind == "gru" else None,
     )
