@@ -95,3 +95,34 @@ def test_gates_vary_as_much_as_what_they_see(kind, inputs, size):
     made = cell(jax.random.key(0), kind, inputs, size)
     seen = jax.random.normal(jax.random.key(1), (4096, inputs))
     assert jnp.std(made.project(seen)) == pytest.approx(1.0, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_the_gradient_along_a_sequence_is_that_of_step_after_step(kind):
+    keys = jax.random.split(jax.random.key(3), 6)
+    weights = cell(keys[0], kind, INPUTS, SIZE)
+    x = jax.random.normal(keys[1], (STEPS, BATCH, INPUTS))
+    ended = jax.random.bernoulli(keys[2], 0.3, (STEPS, BATCH))
+    start = jax.random.normal(keys[3], (2, BATCH, SIZE))
+    counts = jax.random.normal(keys[4], (STEPS, BATCH, SIZE))
+    start = Memory(start[0], start[1] if kind == "lstm" else None)
+    if kind == "gru":
+        bias = jax.random.normal(keys[5], (SIZE,))
+        weights = type(weights)(weights.inputs, weights.recurrent, bias)
+
+    def at_once(weights, start, x):
+        return jnp.sum(counts * weights.unroll(start, weights.project(x), ended))
+
+    def one_by_one(weights, memory, x):
+        total = 0.0
+        for step in range(STEPS):
+            memory = weights(memory, weights.project(x[step]))
+            total += jnp.sum(counts[step] * memory.output)
+            memory = jax.tree.map(
+                lambda leaf, row=ended[step]: jnp.where(row[:, None], 0.0, leaf), memory
+            )
+        return total
+
+    found, wanted = (jax.grad(each, (0, 1, 2))(weights, start, x) for each in (at_once, one_by_one))
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
