@@ -21,6 +21,7 @@ from proxima.core.spaces import ACTION_MASK, Fields, ObservationSpace, action_ma
 from proxima.core.trees import select
 from proxima.core.types import PyTree
 from proxima.nets.encoder import Encoder
+from proxima.nets.gru import gru, gru_unrolled
 from proxima.nets.mlp import Linear, affine, linear, orthogonal
 
 Kind = Literal["gru", "lstm"]
@@ -52,13 +53,13 @@ class Cell(eqx.Module):
         if memory.cell is not None:
             return _lstm(memory.cell, projected + recalled)
         assert self.candidate_bias is not None
-        return Memory(_gru(memory.output, projected, recalled, self.candidate_bias)[0])
+        return Memory(gru(memory.output, projected, recalled, self.candidate_bias)[0])
 
     def unroll(self, memory: Memory, projected: Array, ended: Array) -> Array:
         """The outputs of steps (T, B, ...); the memory begins anew after a row that ended."""
         if memory.cell is None:
             fixed = self.recurrent, self.candidate_bias
-            return _gru_unrolled(*fixed, memory.output, projected, ended)  # type: ignore[no-any-return]
+            return gru_unrolled(*fixed, memory.output, projected, ended)  # type: ignore[no-any-return]
 
         def step(memory: Memory, row: tuple[Array, Array]) -> tuple[Memory, Array]:
             projected, ended = row
@@ -74,82 +75,6 @@ def _lstm(cell: Array, gates: Array) -> Memory:
     content = jax.nn.sigmoid(write) * jnp.tanh(candidate)
     cell = jax.nn.sigmoid(keep + 1.0) * cell + content
     return Memory(jax.nn.sigmoid(read) * jnp.tanh(cell), cell)
-
-
-class GRUStep(NamedTuple):
-    """What a step of a GRU computes on the way, (..., size) each but for the gates."""
-
-    gates: Array  # r and z side by side, (..., 2 · size): one call of the sigmoid costs half of two
-    within: Array  # U h + b of the candidate, inside the reset gate
-    candidate: Array
-
-
-def _gru(before: Array, projected: Array, recalled: Array, bias: Array) -> tuple[Array, GRUStep]:
-    """r, z = σ(…); n = tanh(W x + r (U h + b)); h' = (1 − z) n + z h."""
-    size = before.shape[-1]
-    gates = jax.nn.sigmoid(projected[..., : 2 * size] + recalled[..., : 2 * size])
-    within = recalled[..., 2 * size :]
-    within = within + jnp.broadcast_to(bias, within.shape)
-    candidate = jnp.tanh(projected[..., 2 * size :] + gates[..., :size] * within)
-    after = candidate + gates[..., size:] * (before - candidate)
-    return after, GRUStep(gates, within, candidate)
-
-
-@jax.custom_vjp
-def _gru_unrolled(
-    recurrent: Array, bias: Array, memory: Array, projected: Array, ended: Array
-) -> Array:
-    """The outputs along sequences. Their gradient is the usual one, what can be outside of the loop.
-
-    A unit depends on its own gates alone: how, is known of all steps before going back through them, and
-    the loop is left with two products, by these slopes and by the weights (docs/performance.md).
-    """
-    return _gru_forward(recurrent, bias, memory, projected, ended)[0]
-
-
-def _gru_forward(
-    recurrent: Array, bias: Array, memory: Array, projected: Array, ended: Array
-) -> tuple[Array, tuple[Any, ...]]:
-    def step(before: Array, row: tuple[Array, Array]) -> tuple[Array, Any]:
-        projected, ended = row
-        after, made = _gru(before, projected, before @ recurrent, bias)
-        return jnp.where(ended[..., None], 0.0, after), (after, before, made)
-
-    _, (outputs, before, made) = jax.lax.scan(step, memory, (projected, ended))
-    return outputs, (recurrent, before, made, ended)
-
-
-def _gru_backward(residuals: tuple[Any, ...], slopes: Array) -> tuple[Any, ...]:
-    recurrent, before, made, ended = residuals
-    reset, update = jnp.split(made.gates, 2, axis=-1)
-    candidate = (1.0 - update) * (1.0 - made.candidate**2)  # ∂h' by the candidate's argument
-    by_recalled = jnp.concatenate(
-        [
-            candidate * made.within * reset * (1.0 - reset),
-            (before - made.candidate) * update * (1.0 - update),
-            candidate * reset,
-        ],
-        axis=-1,
-    )
-    goes_on = (~ended)[..., None].astype(slopes.dtype)
-
-    def step(later: Array, row: tuple[Array, ...]) -> tuple[Array, Array]:
-        by_recalled, update, goes_on, slope = row
-        slope = later * goes_on + slope
-        recalled = jnp.tile(slope, 3) * by_recalled
-        return slope * update + recalled @ recurrent.T, slope
-
-    rows = by_recalled, update, goes_on, slopes
-    first, totals = jax.lax.scan(step, jnp.zeros_like(before[0]), rows, reverse=True)
-    recalled = jnp.tile(totals, 3) * by_recalled
-    size = before.shape[-1]
-    projected = jnp.concatenate([recalled[..., : 2 * size], totals * candidate], axis=-1)
-    _, of_weights = jax.vjp(lambda weights: affine(before, weights, None), recurrent)
-    bias = jnp.sum(recalled[..., 2 * size :].reshape(-1, size), axis=0)
-    return *of_weights(recalled), bias, first, projected, None
-
-
-_gru_unrolled.defvjp(_gru_forward, _gru_backward)
 
 
 class Recurrent(eqx.Module):
