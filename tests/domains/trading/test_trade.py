@@ -240,6 +240,28 @@ def test_a_gap_is_gone_over_when_asked_to(trade):
     assert trade("discrete", lines=f"{line('2001-04-06')}\n")[1].code == 1, "once is not always"
 
 
+def test_a_gap_is_refused_without_a_past_too(trade):
+    """A policy says how far apart the bars were that it was trained on."""
+    first, _ = trade("discrete", "--fresh", lines=f"{line()}\n")
+    assert len(first) == 1
+    _, said = trade("discrete", lines=f"{line('2001-03-06')}\n")
+    assert said.code == 1 and "a gap: bars are missing" in said.err
+
+
+def test_stepping_over_a_gap_is_refused_unless_asked_for(place, monkeypatch):
+    monkeypatch.chdir(place)
+    bars, policy = pl.read_parquet("grown.parquet"), proxima.load_policy("discrete")
+    _, state = policy.step(bars.head(60))
+    words = "row 1, column time: .* a gap: bars are missing.* state._replace.any_gap=True. goes on"
+    with pytest.raises(proxima.ProximaError, match=words):
+        policy.step(bars.slice(70), state)
+    over, _ = policy.step(bars.slice(70), state._replace(any_gap=True))
+    _, begun = policy.step(bars.head(60), {"any_gap": True})
+    assert policy.step(bars.slice(70), begun)[0] == over
+    with pytest.raises(proxima.ProximaError, match=r"state: expected .*any_gap"):
+        policy.step(bars, {"any_gap": "yes"})
+
+
 def test_bars_before_the_start_are_only_looked_at(trade):
     """Weeks may lie between a run's data and today."""
     answers, _ = trade("discrete", "--from", "2001-02-20")

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from proxima.core.errors import ProximaError
 from proxima.domains.trading.csv_lines import cells_of, line_problem
 from proxima.domains.trading.data import digest_of
+from proxima.domains.trading.market import Spacing
 from proxima.domains.trading.ohlcv import (
     COLUMNS,
     LARGEST_MOVE,
@@ -34,14 +35,8 @@ from proxima.domains.trading.recipe import RunData
 from proxima.domains.trading.splits import day_of
 
 INPUT = "standard input"
+ANY_GAP = "--any-gap goes on all the same"
 UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
-
-
-class Spacing(NamedTuple):
-    """How far apart two bars of the run's data are, in microseconds."""
-
-    shortest: int
-    longest: int
 
 
 class Batch(NamedTuple):
@@ -51,12 +46,6 @@ class Batch(NamedTuple):
     rows_before: int  # of the source, so that rows are named as they are counted there
     frame: pl.DataFrame
     has_volume: bool
-
-
-def spacing_of(frame: pl.DataFrame) -> Spacing | None:
-    """Of the bars of a frame; None where there are no two."""
-    steps = np.diff(times(frame)).astype(np.int64)
-    return Spacing(int(steps.min()), int(steps.max())) if len(steps) else None
 
 
 def times(frame: pl.DataFrame) -> NDArray[np.datetime64]:
@@ -153,9 +142,16 @@ def _bar(values: list[str], places: dict[str, int], row: int) -> pl.DataFrame:
 
 
 def new_bars(
-    past: pl.DataFrame | None, batch: Batch, spacing: Spacing | None, with_volume: bool
+    past: pl.DataFrame | None,
+    batch: Batch,
+    spacing: Spacing | None,
+    with_volume: bool,
+    remedy: str = ANY_GAP,
 ) -> pl.DataFrame:
-    """The bars of a batch that continue the past, without those that are known already."""
+    """The bars of a batch that continue the past, without those that are known already.
+
+    Without a `spacing` they may be any time apart; `remedy` says how to ask for that.
+    """
     if with_volume and not batch.has_volume:
         raise ProximaError(
             f"{batch.source}: has no column volume, and the policy's features need one; add it"
@@ -169,7 +165,7 @@ def new_bars(
     if not new.is_empty():
         _refuse_jump(past, batch, known)
         if spacing is not None:
-            _refuse_spacing(last, batch, known, spacing)
+            _refuse_spacing(last, batch, known, spacing, remedy)
     return new
 
 
@@ -215,7 +211,9 @@ def _refuse_jump(past: pl.DataFrame, batch: Batch, known: int) -> None:
         raise _refusal(batch, known, "close", words)
 
 
-def _refuse_spacing(last: np.datetime64, batch: Batch, known: int, spacing: Spacing) -> None:
+def _refuse_spacing(
+    last: np.datetime64, batch: Batch, known: int, spacing: Spacing, remedy: str
+) -> None:
     """An error where bars are missing, or are of another length than those of the run."""
     now = times(batch.frame)[known:]
     steps = np.diff(now, prepend=last).astype(np.int64)
@@ -232,7 +230,7 @@ def _refuse_spacing(last: np.datetime64, batch: Batch, known: int, spacing: Spac
                 known + row,
                 "time",
                 f"is {duration(steps[row])} after the bar before ({day_of(before)}), which is {words}; in "
-                f"the run's data it is {duration(bound)} at {limit}; --any-gap goes on all the same",
+                f"the run's data it is {duration(bound)} at {limit}; {remedy}",
             )
 
 

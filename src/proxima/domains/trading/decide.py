@@ -33,7 +33,8 @@ from proxima.domains.trading.use import (
 )
 
 HELD = ({"weight"}, {"cash", "units"})  # what may be said of what is held
-START = {"from", "capital"}  # and of how a trading begins
+ANY_GAP = "state._replace(any_gap=True) goes on all the same"
+START = {"from", "capital", "any_gap"}  # and of how a trading begins
 
 
 class BarPolicy(NamedTuple):
@@ -53,6 +54,7 @@ class TradeState(NamedTuple):
     bars: pl.DataFrame = NO_BARS  # all that came
     begin: np.datetime64 | None = None  # bars before this time are looked at and not traded on
     answer: Mapping[str, Any] | None = None  # to the last bar, as `proxima trade --json` has it
+    any_gap: bool = False  # bars may be further apart, or closer, than those trained on
 
 
 def step(policy: BarPolicy, raw: Any, state: Any = None) -> tuple[float | None, TradeState]:
@@ -63,7 +65,9 @@ def step(policy: BarPolicy, raw: Any, state: Any = None) -> tuple[float | None, 
     before, reader = _state(policy, state), policy.reader
     timed = () if before.bars.is_empty() else ("time",)
     frame = bars_of(raw, (*reader.recipe.columns, *timed))
-    new = new_bars(before.bars, Batch(WHERE, 0, frame, True), None, reader.needs_volume)
+    batch, spacing = Batch(WHERE, 0, frame, True), reader.recipe.data.spacing
+    spacing = None if before.any_gap else spacing
+    new = new_bars(before.bars, batch, spacing, reader.needs_volume, ANY_GAP)
     if new.is_empty() and before.answer is not None:
         return before.answer["target"], before
     known, first = frame.height - new.height, before.bars.height
@@ -122,7 +126,10 @@ def _state(policy: BarPolicy, state: Any) -> TradeState:
         capital = amount_of_money(float(start.get("capital", CAPITAL)), "capital")
     except (TypeError, ValueError) as error:
         raise _unknown_state(state) from error
-    return TradeState(policy.weights, Trader(capital), begin=begin)
+    any_gap = start.get("any_gap", False)
+    if not isinstance(any_gap, bool):
+        raise _unknown_state(state)
+    return TradeState(policy.weights, Trader(capital), begin=begin, any_gap=any_gap)
 
 
 def _is_held(state: Any) -> bool:
@@ -179,6 +186,6 @@ def held_weight(state: Any, close: float) -> float:
 def _unknown_state(state: Any) -> ProximaError:
     shown = repr(dict(state) if isinstance(state, Mapping) else state)[:60]
     return ProximaError(
-        "state: expected cash and units, or weight, as finite numbers; or from and capital, to begin; or "
-        f"what step gave; got {shown}"
+        "state: expected cash and units, or weight, as finite numbers; or from, capital and any_gap, to "
+        f"begin; or what step gave; got {shown}"
     )

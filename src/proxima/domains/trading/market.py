@@ -23,6 +23,19 @@ class Market(NamedTuple):
     features: NDArray[np.float32]  # what an agent may look at, scaled, (n, k)
 
 
+class Spacing(NamedTuple):
+    """How far apart two neighbouring bars are, in microseconds."""
+
+    shortest: int
+    longest: int
+
+
+def spacing_of(*stretches: NDArray[np.datetime64]) -> Spacing | None:
+    """Of the bars that began at these times, microseconds all; None where no two are neighbours."""
+    steps = np.concatenate([np.diff(stretch).astype(np.int64) for stretch in stretches])
+    return Spacing(int(steps.min()), int(steps.max())) if len(steps) else None
+
+
 class Scaler(NamedTuple):
     """A feature as the agent sees it: (value − mean) / std."""
 

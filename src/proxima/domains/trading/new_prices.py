@@ -18,7 +18,6 @@ from proxima.domains.trading.arriving import (
     Batch,
     duration,
     new_bars,
-    spacing_of,
     times,
 )
 from proxima.domains.trading.judge import (
@@ -29,7 +28,7 @@ from proxima.domains.trading.judge import (
     returns_of,
     stretch_references,
 )
-from proxima.domains.trading.market import Market
+from proxima.domains.trading.market import Market, spacing_of
 from proxima.domains.trading.ohlcv import read_bars
 from proxima.domains.trading.recipe import see
 from proxima.domains.trading.results import SplitReferences, SplitResult
@@ -140,7 +139,7 @@ def _continues(usable: Usable, past: pl.DataFrame, batch: Batch) -> bool:
         except ProximaError:
             return False
         return True
-    spacing = spacing_of(past)
+    spacing = spacing_of(times(past))
     step = int((first - last).astype(np.int64))
     closes = past["close"].to_numpy()
     largest = np.abs(np.diff(np.log(closes))).max(initial=0.0)

@@ -18,7 +18,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from proxima.core.errors import ProximaError
 from proxima.domains.trading.config import FeatureConfig, TradingEnvConfig
 from proxima.domains.trading.features import Column, compute, needs_volume, resolve_features
-from proxima.domains.trading.market import Prepared
+from proxima.domains.trading.market import SPLITS, Prepared, Spacing, spacing_of
 
 ACCOUNT = ("actions", "positions", "fee", "slippage", "borrow_rate", "fill", "window")
 NOTED = ("source", "rows", "first", "last", "prices_sha256")  # of the data
@@ -49,6 +49,7 @@ class RunData:
     first: str
     last: str
     prices_sha256: str
+    spacing: Spacing | None = None  # of its bars; None: bars may be any time apart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,13 +96,15 @@ def describe(
         ScaledFeature(**asdict(feature), name=column.name, mean=scaler.mean, std=scaler.std)
         for feature, column, scaler in zip(prices.features, columns, prices.scalers, strict=True)
     )
+    noted = {name: prices.fingerprint[name] for name in NOTED}
+    times = (prices.split(name).time for name in SPLITS)
     recipe = Recipe(
         bars=prices.warm_up + account.window,
         columns=_columns_read(columns),
         features=features,
         account=account,
         leaky=leaky,
-        data=RunData(**{name: prices.fingerprint[name] for name in NOTED}),
+        data=RunData(**noted, spacing=spacing_of(*times)),
         periods_per_year=year[0],
         periods_from=year[1],
     )

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from proxima.core.errors import ProximaError
-from proxima.domains.trading.arriving import Spacing
 from proxima.domains.trading.data import digest_of
+from proxima.domains.trading.market import Spacing
 from proxima.domains.trading.ohlcv import COLUMNS, STAMP
 from proxima.domains.trading.trader import Trader
 from proxima.files import explaining, flush, replacing

@@ -16,9 +16,9 @@ from proxima.domains.trading.arriving import (
     Batch,
     new_bars,
     run_bars,
-    spacing_of,
     times,
 )
+from proxima.domains.trading.market import spacing_of
 from proxima.domains.trading.recipe import Reader, bad_value, read_recipe, see
 from proxima.domains.trading.splits import moment_of
 from proxima.domains.trading.trade_state import NO_BARS, Opened, Saved
@@ -125,7 +125,8 @@ def _begin(usable: Usable, directory: Path, settings: Settings) -> Opened:
     past = NO_BARS if settings.fresh else past_of(usable, settings.past, settings.until)
     capital = CAPITAL if settings.capital is None else settings.capital
     begin = None if settings.until is None else str(settings.until)
-    start = trade_state.Start(usable.weights, past, spacing_of(past), begin, capital)
+    spacing = spacing_of(times(past)) or usable.reader.recipe.data.spacing
+    start = trade_state.Start(usable.weights, past, spacing, begin, capital)
     return trade_state.create(directory, start)
 
 
