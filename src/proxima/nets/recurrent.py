@@ -128,7 +128,7 @@ def cell(key: Array, kind: Kind, inputs: int, size: int) -> Cell:
     input_key, *gate_keys = jax.random.split(key, 1 + GATES[kind])
     blocks = [orthogonal(gate_key, size, size) for gate_key in gate_keys]
     width = GATES[kind] * size
-    # So that a gate varies as much as what it sees: three numbers to 192 gates would else arrive at a tenth.
+    # So that a gate varies as much as what it sees: three numbers would else reach 192 gates at an eighth.
     gain = max(1.0, width / inputs) ** 0.5
     return Cell(
         inputs=linear(input_key, inputs, width, gain),

@@ -240,12 +240,19 @@ def test_a_gap_is_gone_over_when_asked_to(trade):
     assert trade("discrete", lines=f"{line('2001-04-06')}\n")[1].code == 1, "once is not always"
 
 
-def test_a_gap_is_refused_without_a_past_too(trade):
+def test_a_gap_is_refused_without_a_past_too(trade, tmp_path):
     """A policy says how far apart the bars were that it was trained on."""
     first, _ = trade("discrete", "--fresh", lines=f"{line()}\n")
     assert len(first) == 1
     _, said = trade("discrete", lines=f"{line('2001-03-06')}\n")
     assert said.code == 1 and "a gap: bars are missing" in said.err
+    bars = pl.read_parquet("grown.parquet")
+    pl.concat([bars.head(60), bars.slice(70)]).write_parquet(tmp_path / "holed.parquet")
+    holed = str(tmp_path / "holed.parquet")
+    answers, said = trade("discrete", "--fresh", bars=holed, state="other")
+    assert said.code == 1 and not answers and "row 61, column time" in said.err
+    answers, said = trade("discrete", "--fresh", "--any-gap", bars=holed, state="other")
+    assert said.code == 0 and len(answers) == bars.height - 10
 
 
 def test_stepping_over_a_gap_is_refused_unless_asked_for(place, monkeypatch):

@@ -156,17 +156,16 @@ def new_bars(
         raise ProximaError(
             f"{batch.source}: has no column volume, and the policy's features need one; add it"
         )
-    if past is None or past.is_empty():
-        return batch.frame
-    last = times(past)[-1]
-    known = int(np.searchsorted(times(batch.frame), last, side="right"))
-    _refuse_unknown(past, batch, known, with_volume)
-    new = batch.frame.slice(known)
-    if not new.is_empty():
-        _refuse_jump(past, batch, known)
-        if spacing is not None:
-            _refuse_spacing(last, batch, known, spacing, remedy)
-    return new
+    now, known = times(batch.frame), 0
+    last = now[:0] if past is None else times(past)[-1:]  # none without a past
+    if past is not None and len(last):
+        known = int(np.searchsorted(now, last[0], side="right"))
+        _refuse_unknown(past, batch, known, with_volume)
+        if known < len(now):
+            _refuse_jump(past, batch, known)
+    if spacing is not None:
+        _refuse_spacing(last, batch, known, spacing, remedy)
+    return batch.frame.slice(known)
 
 
 def _refuse_unknown(past: pl.DataFrame, batch: Batch, known: int, with_volume: bool) -> None:
@@ -212,22 +211,22 @@ def _refuse_jump(past: pl.DataFrame, batch: Batch, known: int) -> None:
 
 
 def _refuse_spacing(
-    last: np.datetime64, batch: Batch, known: int, spacing: Spacing, remedy: str
+    last: NDArray[np.datetime64], batch: Batch, known: int, spacing: Spacing, remedy: str
 ) -> None:
     """An error where bars are missing, or are of another length than those of the run."""
-    now = times(batch.frame)[known:]
-    steps = np.diff(now, prepend=last).astype(np.int64)
+    stamps = np.concatenate([last, times(batch.frame)[known:]])
+    steps = np.diff(stamps).astype(np.int64)
     for bad, words, limit in (
         (steps > spacing.longest, "a gap: bars are missing, or they are of another length", "most"),
         (steps < spacing.shortest, "too soon: bars are of another length", "least"),
     ):
         if bad.any():
             row = int(np.argmax(bad))
-            before = now[row - 1] if row else last
+            before = stamps[row]
             bound = spacing.longest if limit == "most" else spacing.shortest
             raise _refusal(
                 batch,
-                known + row,
+                known + row + 1 - len(last),
                 "time",
                 f"is {duration(steps[row])} after the bar before ({day_of(before)}), which is {words}; in "
                 f"the run's data it is {duration(bound)} at {limit}; {remedy}",

@@ -65,8 +65,10 @@ def step(policy: BarPolicy, raw: Any, state: Any = None) -> tuple[float | None, 
     before, reader = _state(policy, state), policy.reader
     timed = () if before.bars.is_empty() else ("time",)
     frame = bars_of(raw, (*reader.recipe.columns, *timed))
-    batch, spacing = Batch(WHERE, 0, frame, True), reader.recipe.data.spacing
-    spacing = None if before.any_gap else spacing
+    # The first bars are history, whose times may have been made up here.
+    any_gap = before.any_gap or before.bars.is_empty()
+    spacing = None if any_gap else reader.recipe.data.spacing
+    batch = Batch(WHERE, 0, frame, True)
     new = new_bars(before.bars, batch, spacing, reader.needs_volume, ANY_GAP)
     if new.is_empty() and before.answer is not None:
         return before.answer["target"], before
