@@ -13,8 +13,10 @@ from proxima.domains.control.config import EnvConfig
 from proxima.domains.language import hub
 from proxima.domains.packing import jumanji
 from proxima.domains.packing.scenario import PackingEnvConfig
+from proxima.scenario.search import Range, SearchConfig
 from proxima.track import dashboard
 from proxima.track.onnx.convert import onnx_model
+from proxima.tune.methods import make_method
 
 MAZE = PackingEnvConfig(
     name="Maze-v0", backend="jumanji", params={"unheard_of": 1}
@@ -71,6 +73,18 @@ def test_language_is_refused_when_its_first_module_is_imported(monkeypatch):
     with pytest.raises(ProximaError) as caught:
         importlib.import_module(name)
     assert str(caught.value) == refusal("domain: language", "language", "tokenizers")
+
+
+@pytest.mark.parametrize("package", ["optuna", "cmaes"])
+def test_optuna_is_refused_when_a_search_asks_for_it(monkeypatch, package):
+    without(monkeypatch, package)
+    monkeypatch.delitem(sys.modules, "proxima.tune.methods.optuna", raising=False)
+    monkeypatch.delattr("proxima.tune.methods.optuna", raising=False)
+    with pytest.raises(ProximaError) as caught:
+        make_method(
+            SearchConfig(method="tpe"), {"a": Range("uniform", 0, 1)}, lambda settings: None
+        )
+    assert str(caught.value) == refusal("search.method: tpe or cma-es", "tune", package)
 
 
 def test_a_broken_package_is_refused_with_the_reason():

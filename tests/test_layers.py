@@ -60,6 +60,7 @@ ALLOWED = {
         "track",
         "train",
     },
+    "tune": {"core", "scenario", "yaml"},
     "cli": {"build", "core", "report.numbers", "run", "scenario", "terminal", "track.dashboard"},
     # public names, and environments that Gymnasium finds by theirs
     "__init__": {
@@ -126,7 +127,8 @@ FENCES = {
     "onnxruntime": {"track/onnx"},
     "polars": {"domains/trading", "domains/language/tables"},
     "ray": {"run"},
-    "optuna": {"run"},
+    "optuna": {"tune/methods/optuna"},
+    "cmaes": {"tune/methods/optuna"},
     "pickle": {"run/paint"},  # between our own processes; nothing of ours on disk is pickled
     "torch": set(),
 }
