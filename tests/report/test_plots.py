@@ -154,6 +154,16 @@ def test_paired_comparison_of_trials():
     assert result["difference_low"] <= result["difference"] <= result["difference_high"]
 
 
+def test_the_interval_of_a_mean_is_that_of_differences_from_nothing():
+    values = np.random.default_rng(0).normal(size=9)
+    paired = statistics.paired_comparison(values[:, None], np.zeros((9, 1)))
+    found = statistics.mean_interval(values)
+    assert found == (paired["difference_low"], paired["difference_high"])
+    assert found[0] < values.mean() < found[1]
+    assert statistics.mean_interval([1.0]) is None
+    assert statistics.mean_interval([4.0, 4.0]) == (4.0, 4.0)
+
+
 def test_paired_comparison_of_one_pair_resamples_episodes_and_says_so():
     generator = np.random.default_rng(0)
     luck = generator.normal(0, 100, size=200)  # shared by both, so pairing takes it out

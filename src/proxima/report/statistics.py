@@ -176,12 +176,18 @@ def paired_comparison(
         units = np.sort([*map(np.mean, scores)] if unit == "trial" else np.ravel(scores))
         report["n"] = len(units)
         report[name] = float(units.mean()) if len(units) else None
-        low, high = None, None
-        if len(units) > 1:
-            drawn = np.random.default_rng(0).integers(len(units), size=(RESAMPLES, len(units)))
-            low, high = _outer(units[drawn].mean(axis=1), len(units)).tolist()
-        report[f"{name}_low"], report[f"{name}_high"] = low, high
+        report[f"{name}_low"], report[f"{name}_high"] = mean_interval(units) or (None, None)
     return report
+
+
+def mean_interval(values: ArrayLike, resamples: int = RESAMPLES) -> tuple[float, float] | None:
+    """The bootstrap interval of the plain mean of finite values; None of fewer than two."""
+    units = np.sort(np.asarray(values, dtype=float))  # their order says nothing
+    if len(units) < 2:
+        return None
+    drawn = np.random.default_rng(0).integers(len(units), size=(resamples, len(units)))
+    low, high = _outer(units[drawn].mean(axis=1), len(units)).tolist()
+    return low, high
 
 
 def _outer(resampled: NDArray[np.float64], count: int) -> NDArray[np.float64]:
