@@ -139,6 +139,7 @@ FENCES = {
     "rich": {
         "cli",
         "run/screen",
+        "tune/screen",
         "terminal",
         "domains/language/commands",
         "domains/trading/commands",

@@ -271,3 +271,16 @@ def equal_bits(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> b
         and first[name].tobytes() == second[name].tobytes()
         for name in first
     )
+
+
+def equal_trees(first: Any, second: Any) -> bool:
+    """Whether two trees of arrays and keys are the same, bit for bit."""
+
+    def content(leaf: Any) -> bytes:
+        is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        return np.asarray(jax.random.key_data(leaf) if is_key else leaf).tobytes()
+
+    both = jax.tree.leaves(first), jax.tree.leaves(second)
+    return len(both[0]) == len(both[1]) and all(
+        content(one) == content(other) for one, other in zip(*both, strict=True)
+    )

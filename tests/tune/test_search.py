@@ -235,7 +235,10 @@ def _wait_for(condition, process, seconds: float = 120.0) -> None:
     [
         ({"space": {}}, "search.space: is empty"),
         ({"space": {"algorithm.lerning_rate": "0:1"}}, "unknown key; did you mean learning_rate"),
-        ({"space": {"algorithm.gae_lambda": "0.5:1.5"}}, "gae_lambda: 1.* is not allowed: must be at most 1"),
+        (
+            {"space": {"algorithm.gae_lambda": "0.5:1.5"}},
+            "gae_lambda: 1.* is not allowed: must be at most 1",
+        ),
         ({"space": {"algorithm.minibatch_size": "8:64"}}, "whole number.*write int:LOW:HIGH"),
         ({"space": {"training.max_steps": "int:100:200"}}, "cannot vary"),
         ({"space": {"seed": "int:0:9"}}, "cannot vary"),

@@ -1,5 +1,7 @@
 """Options that several commands have, and `~` in the paths that they take."""
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,6 +39,11 @@ def shipped_names(begun: str) -> list[str]:
 def run_names(begun: str) -> list[str]:
     """The experiments in logs/ whose names begin so."""
     return sorted(path.parent.name for path in Path("logs").glob(f"{begun}*/latest"))
+
+
+def as_settings(flags: Mapping[str, Any]) -> list[str]:
+    """Options that stand for settings, those that were given, as --set has them."""
+    return [f"{key}={json.dumps(value)}" for key, value in flags.items() if value is not None]
 
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]

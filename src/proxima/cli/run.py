@@ -12,6 +12,7 @@ from proxima.cli.options import (
     Output,
     Settings,
     argument,
+    as_settings,
     path_option,
     run_names,
     shipped_names,
@@ -58,7 +59,7 @@ def experiment(
         "training.max_steps": max_steps,
         "tracking.enabled": False if no_mlflow else None,
     }
-    loaded = load(given[0], [*(set_ or []), *_flags(flags)])
+    loaded = load(given[0], [*(set_ or []), *as_settings(flags)])
 
     from proxima.cli.console import write
     from proxima.cli.data import generate_for
@@ -76,13 +77,6 @@ def experiment(
     finally:
         display.close()
     _show(console, summary, json)
-
-
-def _flags(values: dict[str, Any]) -> list[str]:
-    """Options that stand for settings, those that were given, as --set has them."""
-    return [
-        f"{key}={json_module.dumps(value)}" for key, value in values.items() if value is not None
-    ]
 
 
 def resume(
@@ -106,7 +100,7 @@ def resume(
     console = run_console(stderr=json)
     display = live_display(console, load_scenario(files))
     try:
-        changes = [*(set_ or []), *_flags({"training.max_steps": max_steps})]
+        changes = [*(set_ or []), *as_settings({"training.max_steps": max_steps})]
         summary = resume_experiment(str(files.root), changes=changes, display=display)
     finally:
         display.close()

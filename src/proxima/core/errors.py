@@ -3,3 +3,7 @@
 
 class ProximaError(Exception):
     """The input or the machine is at fault, in words for the user; any other exception is a bug."""
+
+
+class Contradiction(ProximaError):
+    """Settings that are each right alone but not together: a search draws others."""

@@ -130,3 +130,15 @@ def select(condition: Array, yes: PyTree, no: PyTree) -> PyTree:
         return jnp.where(spread, yes, no)
 
     return jax.tree.map(choose, yes, no)
+
+
+def with_own(shared: PyTree, own: PyTree) -> PyTree:
+    """The shared tree with what `own` has in its place; `own` is such a tree with None elsewhere, or None."""
+    if own is None:
+        return shared
+    return jax.tree.map(
+        lambda mine, other: other if mine is None else mine,
+        own,
+        shared,
+        is_leaf=lambda x: x is None,
+    )

@@ -15,6 +15,7 @@ from proxima.core.types import PyTree
 from proxima.report.page import Page, RunData
 from proxima.run.results import Alarm, Details, Episodes, Outcome, StageResult, Summary, TrialResult
 from proxima.train.books import Book
+from proxima.train.program import Program
 from proxima.train.stage import Row, Stage
 
 
@@ -110,6 +111,7 @@ class Prepared(NamedTuple):
     artifacts: Sequence[str] = ()
     scenario: Any = None  # with what the data decided written into it; None: as it was
     notes: Sequence[str] = ()  # sentences about the data, for the user
+    program: Program | None = None  # where all trials train side by side in one
     close: Callable[[], None] = lambda: None
 
 

@@ -17,7 +17,7 @@ from proxima.core.errors import ProximaError
 from proxima.core.network import NetworkSpec
 from proxima.core.seeds import trial_seeds
 from proxima.core.spaces import ObservationSpace, Space, flat_size
-from proxima.core.types import Env
+from proxima.core.types import Agent, Env
 from proxima.domains import judging
 from proxima.domains.curriculum import course, leveled
 from proxima.domains.domain import Added, Facts, Planned, Prepared, Trainable, Trained, Verdict
@@ -80,7 +80,14 @@ def compiled(
     agent = chosen.make(scenario.algorithm, problem)
     collector = Collector(env, scenario.env.num_envs, rollout_steps(scenario), axis, followed)
     program = compiled_program(
-        agent, collector, layout, scenario.seed, evaluation_env, closing_env, chosen.acting
+        agent,
+        collector,
+        layout,
+        scenario.seed,
+        evaluation_env,
+        closing_env,
+        chosen.acting,
+        remake=partial(_remade, scenario, problem),
     )
     spaces = env.observation_space, env.action_space
     return Built(agent, program, *spaces, layout, interface_of(*spaces))
@@ -95,7 +102,8 @@ def hosted(
             f"curriculum: is for compiled environments, and {scenario.env.name} on {scenario.env.backend} "
             "steps on the host; use env.backend: gymnax, or an environment of your own in JAX"
         )
-    agent = algorithm(scenario.algorithm.name).make(scenario.algorithm, _problem(scenario, *spaces))
+    problem = _problem(scenario, *spaces)
+    agent = algorithm(scenario.algorithm.name).make(scenario.algorithm, problem)
     program = host_program(
         agent,
         pools,
@@ -103,8 +111,18 @@ def hosted(
         num_envs=scenario.env.num_envs,
         steps=rollout_steps(scenario),
         experiment_seed=scenario.seed,
+        remake=partial(_remade, scenario, problem),
     )
     return Built(agent, program, *spaces, Layout(1, 1), interface)
+
+
+def _remade(scenario: Any, problem: Problem, config: Any) -> tuple[Agent, int]:
+    """The agent with another config of its algorithm, and the steps of its rollouts."""
+    changed = replace(scenario, algorithm=config)
+    steps, budget = rollout_steps(changed), scenario.training.max_steps
+    updates = None if budget is None else -(-budget // (steps * scenario.env.num_envs))
+    agent = algorithm(config.name).make(config, problem._replace(total_updates=updates))
+    return agent, steps
 
 
 def _check_memory(scenario: Any, built: Built) -> None:
@@ -238,4 +256,5 @@ def prepared(
         references=lambda: judging.references(baselines()),
         artifacts=("policy", "film.gif", *artifacts),
         close=built.program.close,
+        program=built.program,
     )

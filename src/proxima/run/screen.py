@@ -37,7 +37,7 @@ def live_display(console: Console, scenario: Scenario) -> Display:
 
     def working(what: str, done: int, total: int) -> None:
         count = f" {done + 1} of {total}" if total > 1 else ""
-        line = _bar(scenario.name, 1.0)  # training is over
+        line = bar(scenario.name, 1.0)  # training is over
         line.append(f"  {what}{count}", style="dim")
         plain = f"{scenario.name}  {what}"
         # a log has one line for it, whatever the count
@@ -71,9 +71,9 @@ def shown_line(view: View, scenario: Scenario, seen: Seen) -> ProgressLine:
     stage, of = view.stage, (view.name, view.stage.trials)
     ended = not view.report.progress.active.any()
     facts = "  ".join(_facts(view, scenario, seen))
-    left = "" if ended else _time_left(view)
+    left = "" if ended else time_left(view.seconds, view.fraction)
     percent = f"{math.floor(100 * view.fraction):>3} %"
-    line = _bar(scenario.name, view.fraction)
+    line = bar(scenario.name, view.fraction)
     line.append(f"  {percent}")
     line.append(left, style="dim")
     details = Text(f"  {facts}", style="dim", no_wrap=True, overflow="ellipsis")
@@ -105,10 +105,11 @@ def _facts(view: View, scenario: Scenario, seen: Seen) -> Iterator[str]:
         yield f"{memory:,.0f} MB"
 
 
-def _time_left(view: View) -> str:
-    if view.fraction == 0:
+def time_left(spent: float, fraction: float) -> str:
+    """How long the rest will take, if it goes on as it went so far; nothing where that is not known."""
+    if fraction == 0:
         return ""
-    seconds = math.ceil(view.seconds * (1 - view.fraction) / view.fraction)
+    seconds = math.ceil(spent * (1 - fraction) / fraction)
     for size, unit in ((3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"  {seconds / size:.0f} {unit} left"
@@ -126,7 +127,7 @@ def _last_known(seen: Seen, key: tuple[Any, ...], value: float | None) -> float 
     return seen.get(key)
 
 
-def _bar(name: str, fraction: float) -> Text:
+def bar(name: str, fraction: float) -> Text:
     """A name, and how far it is; what is to come looks otherwise also where there are no colours."""
     filled = math.floor(BAR * fraction)
     bar = ("━" * filled, "green"), ("─" * (BAR - filled), "dim")

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from proxima.build import DOMAINS, algorithm, domain, domain_of, make_importable
 from proxima.core.addresses import masked, masked_tree
-from proxima.core.errors import ProximaError
+from proxima.core.errors import Contradiction, ProximaError
 from proxima.core.faults import Fault, KeyPath
 from proxima.core.paths import expand_home, path_problem, usable_path
 from proxima.scenario.bounds import bound, size_faults
@@ -154,11 +154,11 @@ def _resolve(
     outdated: dict[str, Any] = {key: {} for key in _outdated(written, changed)}
     merged = _overlaid(written | outdated, source, changes)
     faults = list(_expand_homes(merged))
-    scenario = None
+    scenario, kind = None, ProximaError
     if not faults:
         scenario, faults = _validate(merged)
     if scenario is not None:
-        scenario = _with_defaults(scenario, merged)
+        scenario, kind = _with_defaults(scenario, merged), Contradiction
         faults = list(_faults(scenario))
     if scenario is not None and not faults and not problems:
         return scenario
@@ -166,7 +166,7 @@ def _resolve(
     for paths, text in faults:
         is_override = any(_is_changed(path, changes, written) for path in paths)
         lines.append(f"{'--set' if is_override else source}: {dotted(paths[0])}: {text}")
-    raise ProximaError("\n".join(lines))
+    raise kind("\n".join(lines))
 
 
 def _changes(overrides: Overrides, base: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Any]]:

@@ -18,12 +18,13 @@ from typing import (
     get_type_hints,
 )
 
-from annotated_types import Interval
+from annotated_types import Ge, Interval
 from pydantic import ConfigDict, with_config
 
 from proxima.build import ALGORITHMS, algorithm, domain, domain_with_backend
 from proxima.core.faults import KeyPath
 from proxima.core.network import Network
+from proxima.scenario.search import SearchConfig
 from proxima.track.tracker import TelemetryConfig, TrackingConfig
 from proxima.train.checkpoint import CheckpointConfig
 from proxima.train.config import EvaluationConfig, TrainingConfig
@@ -31,7 +32,7 @@ from proxima.train.convergence import ConvergenceConfig
 from proxima.train.curriculum import CurriculumConfig
 
 RULES = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
-LAST = ("checkpoint", "tracking", "telemetry")  # sections that few people change
+LAST = ("tried", "search", "checkpoint", "tracking", "telemetry")  # sections that few people change
 A = TypeVar("A")  # the settings of an algorithm
 N = TypeVar("N")  # the settings of a network
 
@@ -55,6 +56,10 @@ class Scenario:
     """Directory for results, checkpoints and plots."""
     plots: Literal["few", "all"] = "few"
     """Trials that get pictures of their own: first, median, best and worst, or all."""
+    tried: Annotated[int, Ge(1)] = 1
+    """Configurations among which these settings were chosen; `proxima tune` writes it."""
+    search: SearchConfig | None = None
+    """Settings that `proxima tune` varies, and how; null: its options say so."""
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     """What is saved."""
     tracking: TrackingConfig = field(default_factory=TrackingConfig)

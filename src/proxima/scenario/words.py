@@ -6,6 +6,7 @@ from typing import Any
 
 from proxima.build import DOMAINS, domain
 from proxima.core.faults import Fault, KeyPath
+from proxima.scenario.search import search_faults
 from proxima.scenario.tree import EnvironmentScenario, Scenario, dotted, section_keys, section_types
 from proxima.train.curriculum import curriculum_faults
 from proxima.yaml import shown
@@ -25,6 +26,8 @@ def common_faults(scenario: Scenario) -> Iterator[Fault]:
     if endpoint is not None and not endpoint.startswith(("http://", "https://")):
         remedy = "write http://HOST:4318, OTLP over HTTP's usual port"
         yield Fault((("telemetry", "otlp_endpoint"),), f"{shown(endpoint)} is no address; {remedy}")
+    if scenario.search is not None:
+        yield from search_faults(scenario.search)
     if isinstance(scenario, EnvironmentScenario):
         training = scenario.training
         if training.max_steps is None and training.max_episodes is None:

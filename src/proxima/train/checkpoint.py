@@ -76,6 +76,21 @@ def split_trials(states: TrainState) -> list[TrainState]:
     return [one(trial) for trial in range(len(jax.tree.leaves(host)[0]))]
 
 
+def lane_of(states: TrainState, trial: int) -> TrainState:
+    """The state of one trial, fetched from the device that has it."""
+
+    def one(leaf: Any) -> np.ndarray:
+        values = jax.random.key_data(leaf) if _is_key(leaf) else leaf
+        for shard in values.addressable_shards:
+            first = shard.index[0].start or 0
+            if first <= trial < first + len(shard.data):
+                return np.array(np.asarray(shard.data)[trial - first])
+        raise IndexError(trial)
+
+    state: TrainState = jax.tree.map(lambda leaf: _as_kind_of(leaf, one(leaf)), states)
+    return state
+
+
 def stack_trials(trials: Sequence[TrainState]) -> TrainState:
     """The batched states, trials first, that `split_trials` takes apart."""
 

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,25 @@ class Recording(NamedTuple):
     actions: np.ndarray
     rewards: np.ndarray
     frames: list[np.ndarray] | None = None  # rendered pictures, where a host environment makes them
+
+
+class Lanes(NamedTuple):
+    """The same training with settings that differ from lane to lane, for searches over settings.
+
+    A lane trains one configuration with one seed. `settings` are those of the scenario at hand: their
+    arrays are numbers, which lanes may have of their own; all the rest of them is the program. `own` is a
+    tree like `settings` with such arrays for all lanes, lanes first, and None where all share the scenario's.
+    """
+
+    settings: PyTree
+    with_algorithm: Callable[[Any], PyTree]  # another config of the algorithm → settings
+    init: Callable[[PyTree, list[int]], TrainState]  # own, seeds → states
+    # own, states, active (lanes,), updates → states, sums of metrics; as `Program.chunk`
+    chunk: Callable[[PyTree, TrainState, np.ndarray, int], tuple[TrainState, dict[str, np.ndarray]]]
+    # own, learners, episodes, seed of these episodes → greedy returns, in training and at the end
+    evaluate: Callable[[PyTree, PyTree, int, int], Evaluation]
+    examine: Callable[[PyTree, PyTree, int, int], Evaluation]
+    env_varies: bool  # whether lanes may have environments of their own
 
 
 class Program(NamedTuple):
@@ -57,3 +76,4 @@ class Program(NamedTuple):
     profile: Callable[[TrainState], dict[str, float]] | None = None
     # Sentences for the user that came up since the last call.
     notices: Callable[[], list[str]] = list
+    lanes: Lanes | None = None

@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 from proxima.core.seeds import evaluation_keys
 from proxima.core.spaces import Box, Space, action_mask, valid_choices
+from proxima.core.trees import with_own
 from proxima.core.types import Acted, Agent, Env, PyTree, Step, Transition, View
 from proxima.train.devices import TRIAL, Layout, learner_specs, on_devices, over_trials
 from proxima.train.program import RECORDED_STEPS, Evaluation, Policy, Recording
@@ -20,12 +21,16 @@ Measured = tuple[Array, Array]  # returns and lengths of episodes
 
 def evaluator(
     agent: Agent, env: Env, layout: Layout, experiment_seed: int
-) -> Callable[[PyTree, Policy, int], Evaluation]:
-    """The function that plays learners' evaluation episodes: the same ones for every learner and policy."""
+) -> Callable[..., Evaluation]:
+    """The function that plays learners' evaluation episodes: the same ones for every learner and policy.
 
-    def evaluate(learners: PyTree, policy: Policy, episodes: int) -> Evaluation:
+    `own` has what trials do not share of agent and environment.
+    """
+
+    def evaluate(learners: PyTree, policy: Policy, episodes: int, own: PyTree = None) -> Evaluation:
         keys = evaluation_keys(jnp.uint32(experiment_seed), episodes)
-        return Evaluation(*jax.device_get(_evaluate(layout, agent, env, learners, keys, policy)))
+        played = _evaluate(layout, agent, env, learners, keys, policy, own)
+        return Evaluation(*jax.device_get(played))
 
     return evaluate
 
@@ -45,20 +50,29 @@ def recorder(
 
 @partial(jax.jit, static_argnames=("layout", "policy"))
 def _evaluate(
-    layout: Layout, agent: Agent, env: Env, learners: PyTree, keys: Array, policy: Policy
+    layout: Layout,
+    agent: Agent,
+    env: Env,
+    learners: PyTree,
+    keys: Array,
+    policy: Policy,
+    own: PyTree = None,
 ) -> Measured:
     """Returns and lengths, (trials, episodes), each device measuring its own trials."""
 
-    def on_one_device(agent: Agent, env: Env, learners: PyTree, keys: Array) -> Measured:
-        def one(learner: PyTree) -> Measured:
+    def on_one_device(shared: PyTree, own: PyTree, learners: PyTree, keys: Array) -> Measured:
+        def one(lane: tuple[PyTree, PyTree]) -> Measured:
+            own, learner = lane
+            agent, env = with_own(shared, own)
             act = partial(_act, agent, env.action_space, learner, policy)
             return _episodes(act, env, keys, agent.memory(len(keys)))
 
-        measured: Measured = over_trials(one, learners)
+        measured: Measured = over_trials(one, (own, learners))
         return measured
 
-    in_specs = (P(), P(), learner_specs(learners), P())
-    return on_devices(layout, on_one_device, in_specs, P(TRIAL))(agent, env, learners, keys)
+    in_specs = (P(), P(TRIAL), learner_specs(learners), P())
+    sharded = on_devices(layout, on_one_device, in_specs, P(TRIAL))
+    return sharded((agent, env), own, learners, keys)
 
 
 def play(choose: Choose, env: Env, experiment_seed: int, episodes: int) -> Evaluation:

@@ -5,8 +5,11 @@ say to each other; a single large trial is divided along its environments instea
 gradient once per minibatch.
 """
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,17 +19,27 @@ from jax.sharding import PartitionSpec as P
 
 from proxima.core.algorithm import Acting
 from proxima.core.seeds import first_keys, split_streams
-from proxima.core.trees import select
+from proxima.core.trees import select, with_own
 from proxima.core.types import Agent, Env, PyTree, TrainState
 from proxima.train.compiled.collect import Collector
 from proxima.train.compiled.episodes import evaluator, recorder
 from proxima.train.compiled.levels import Leveled, at_standing, followed, only
 from proxima.train.compiled.profile import profiler
 from proxima.train.devices import TRIAL, Layout, lay_out, on_devices, over_trials, specs, zeros_like
-from proxima.train.program import Evaluation, Policy, Program
+from proxima.train.program import Evaluation, Lanes, Policy, Program
 from proxima.train.stage import is_watched
 
 Updated = tuple[TrainState, dict[str, Array]]  # states, and metrics or their sums
+Remake = Callable[[Any], tuple[Agent, int]]  # an algorithm's config → agent, steps of a rollout
+
+
+class Settings(NamedTuple):
+    """All that a compiled training depends on besides its seed."""
+
+    agent: Agent
+    collector: Collector
+    evaluation_env: Env
+    closing_env: Env
 
 
 def compiled_program(
@@ -37,10 +50,12 @@ def compiled_program(
     evaluation_env: Env | None = None,
     closing_env: Env | None = None,
     acting: Acting = "act",
+    remake: Remake | None = None,
 ) -> Program:
     """The Program of an agent on a compiled environment; evaluation may have environments of its own."""
     evaluation_env = evaluation_env or collector.env
     closing_env = closing_env or evaluation_env
+    settings = Settings(agent, collector, evaluation_env, closing_env)
     evaluate = evaluator(agent, evaluation_env, layout, experiment_seed)
 
     def init(seeds: list[int]) -> TrainState:
@@ -81,21 +96,60 @@ def compiled_program(
         steps_per_update=collector.num_envs * collector.steps,
         examine_level=None if collector.course is None else examine_level,
         profile=profiler(partial(chunk, layout, agent), agent, collector, layout, acting),
+        lanes=None if remake is None else _lanes(settings, layout, remake),
+    )
+
+
+def _lanes(settings: Settings, layout: Layout, remake: Remake) -> Lanes:
+    """The program's lanes; they share what `own` leaves open."""
+
+    def init(own: Settings, seeds: list[int]) -> TrainState:
+        numbers = np.asarray(seeds, np.uint32)
+        states = _init(settings.agent, settings.collector, numbers, (own.agent, own.collector))
+        return lay_out(states, layout)
+
+    def run(
+        own: Settings, states: TrainState, active: np.ndarray, updates: int
+    ) -> tuple[TrainState, dict[str, np.ndarray]]:
+        amount = jnp.asarray(active), jnp.int32(updates)
+        both = own.agent, own.collector
+        states, sums = chunk(layout, settings.agent, settings.collector, states, *amount, both)
+        return states, jax.device_get(sums)
+
+    def play(name: str, own: Settings, learners: PyTree, episodes: int, seed: int) -> Evaluation:
+        played = evaluator(settings.agent, getattr(settings, name), layout, seed)
+        return played(learners, "greedy", episodes, (own.agent, getattr(own, name)))
+
+    def with_algorithm(config: Any) -> Settings:
+        agent, steps = remake(config)
+        collector = replace(settings.collector, steps=steps)
+        return settings._replace(agent=agent, collector=collector)
+
+    return Lanes(
+        settings=settings,
+        with_algorithm=with_algorithm,
+        init=init,
+        chunk=run,
+        evaluate=partial(play, "evaluation_env"),
+        examine=partial(play, "closing_env"),
+        env_varies=True,
     )
 
 
 @jax.jit
-def _init(agent: Agent, collector: Collector, seeds: Array) -> TrainState:
-    """Fresh states, one per seed."""
+def _init(agent: Agent, collector: Collector, seeds: Array, own: PyTree = None) -> TrainState:
+    """Fresh states, one per seed; `own` has what trials do not share of agent and collector."""
 
-    def one(seed: Array) -> TrainState:
-        keys = first_keys(seed, collector.num_envs)
-        standing = None if collector.course is None else collector.course.rule.init()
-        first = at_standing(collector, standing)
-        actors = first.init(keys.resets, agent.memory(collector.num_envs))
-        return TrainState(agent.init(keys.weights), actors, keys.streams, standing)
+    def one(lane: tuple[PyTree, Array]) -> TrainState:
+        own, seed = lane
+        mine, collect = with_own((agent, collector), own)
+        keys = first_keys(seed, collect.num_envs)
+        standing = None if collect.course is None else collect.course.rule.init()
+        first = at_standing(collect, standing)
+        actors = first.init(keys.resets, mine.memory(collect.num_envs))
+        return TrainState(mine.init(keys.weights), actors, keys.streams, standing)
 
-    return jax.vmap(one)(seeds)
+    return jax.vmap(one)((own, seeds))
 
 
 @partial(jax.jit, static_argnames="layout", donate_argnames="states")
@@ -106,19 +160,25 @@ def chunk(
     states: TrainState,
     active: Array,
     updates: Array,
+    own: PyTree = None,
 ) -> Updated:
     """The states after `updates` updates of every active trial, and the sums of their metrics, (trials,).
 
     Trials that are not active come back as they were, and so do trials whose loss or gradient stopped
     being finite: their last good state is the one before this chunk. The states passed in are given up.
+    `own` has what trials do not share of agent and collector.
     """
 
     def on_one_device(
-        agent: Agent, collector: Collector, states: TrainState, active: Array, updates: Array
+        shared: PyTree, own: PyTree, states: TrainState, active: Array, updates: Array
     ) -> Updated:
+        def run(lane: tuple[PyTree, TrainState]) -> Updated:
+            own, state = lane
+            agent, collector = with_own(shared, own)
+            return run_updates(agent, collector, state, updates)
+
         def some(states: TrainState) -> Updated:
-            run = partial(run_updates, agent, collector, updates=updates)
-            after, sums = over_trials(run, states)
+            after, sums = over_trials(run, (own, states))
             return select(active & all_finite(sums), after, states), sums
 
         shapes = jax.eval_shape(some, states)[1]
@@ -128,9 +188,9 @@ def chunk(
         )
         return result
 
-    in_specs = (P(), P(), specs(states), P(TRIAL), P())
+    in_specs = (P(), P(TRIAL), specs(states), P(TRIAL), P())
     sharded = on_devices(layout, on_one_device, in_specs, (specs(states), P(TRIAL)))
-    return sharded(agent, collector, states, active, updates)
+    return sharded((agent, collector), own, states, active, updates)
 
 
 def run_updates(agent: Agent, collector: Collector, state: TrainState, updates: Array) -> Updated:

@@ -58,8 +58,14 @@ class HostEvaluator:
         act = chooser(self._agent, self._agent.policy(learners), greedy=True)
         act(zeros(space, (rows,)), None, self._agent.memory(rows), None)
 
-    def evaluate(self, learners: PyTree, policy: Policy, episodes: int) -> Evaluation:
-        """Returns and lengths, (trials, episodes): in a round every environment plays one episode."""
+    def evaluate(
+        self, learners: PyTree, policy: Policy, episodes: int, seed: int | None = None
+    ) -> Evaluation:
+        """Returns and lengths, (trials, episodes): in a round every environment plays one episode.
+
+        The episodes are those of the experiment's seed, unless another is given.
+        """
+        seed = self._seed if seed is None else seed
         # A random policy ignores its learner: what one trial gets, all would.
         trials = 1 if policy == "random" else _count(learners)
         width = _even(episodes, self._width)
@@ -68,12 +74,12 @@ class HostEvaluator:
             self._pools[size] = self._make_pool(size, False)
         pool = self._pools[size]
         act = _policy(self._agent, learners, policy)
-        keys = evaluation_keys(jnp.uint32(self._seed), -(-episodes // width) * width)
+        keys = evaluation_keys(jnp.uint32(seed), -(-episodes // width) * width)
         rounds = []
         for first in range(0, episodes, width):
             numbers = np.arange(first, first + width)
             noise = partial(_noise, self._agent, pool, keys[first : first + width], policy, trials)
-            seeds = [self._episode_seed(number) for number in numbers.tolist()] * trials
+            seeds = [_episode_seed(seed, number) for number in numbers.tolist()] * trials
             start = Start(seeds, self._agent.memory(size), np.tile(numbers < episodes, trials))
             played = _play(pool, act, noise, start)
             rounds.append([rows.reshape(trials, width) for rows in played])
@@ -86,15 +92,16 @@ class HostEvaluator:
         alone = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], learner)
         act = chooser(self._agent, self._agent.policy(alone), greedy=True)
         with contextlib.closing(self._make_pool(1, True)) as pool:
-            return _record(pool, act, self._episode_seed(0), self._agent.memory(1))
+            return _record(pool, act, _episode_seed(self._seed, 0), self._agent.memory(1))
 
     def close(self) -> None:
         """Frees the pools."""
         for pool in self._pools.values():
             pool.close()
 
-    def _episode_seed(self, episode: int) -> int:
-        return host_seed(self._seed + EVALUATION + episode, self._seed, 0)
+
+def _episode_seed(experiment_seed: int, episode: int) -> int:
+    return host_seed(experiment_seed + EVALUATION + episode, experiment_seed, 0)
 
 
 def _count(learners: PyTree) -> int:

@@ -12,23 +12,24 @@ records, in pools of its own.
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from proxima.core.seeds import FIRST_RESET, first_keys, host_seed, split_streams
-from proxima.core.trees import select
+from proxima.core.trees import select, with_own
 from proxima.core.types import Agent, HostEnv, PyTree, Streams, TrainState, Transition
 from proxima.train.compiled.episodes import finished_episodes
-from proxima.train.compiled.program import all_finite
+from proxima.train.compiled.program import Remake, all_finite
 from proxima.train.devices import copied, over_trials
 from proxima.train.host.act import chooser
 from proxima.train.host.collect import HostCollector
 from proxima.train.host.evaluate import HostEvaluator, MakePool
-from proxima.train.program import Program
+from proxima.train.program import Evaluation, Lanes, Program
 
 SUMS = ("episode_return", "episode_length")  # of the open episodes
 
@@ -52,7 +53,13 @@ class Pools(NamedTuple):
 
 
 def host_program(
-    agent: Agent, pools: Pools, trials: int, num_envs: int, steps: int, experiment_seed: int
+    agent: Agent,
+    pools: Pools,
+    trials: int,
+    num_envs: int,
+    steps: int,
+    experiment_seed: int,
+    remake: Remake | None = None,
 ) -> Program:
     """The Program of an agent on host environments, `num_envs` for each trial."""
     collector = HostCollector(agent, pools.train(trials * num_envs), trials, steps)
@@ -83,6 +90,41 @@ def host_program(
         exact_anywhere=False,
         steps_per_update=num_envs * steps,
         close=close,
+        lanes=None if remake is None else _lanes(agent, training, evaluator, remake),
+    )
+
+
+class Settings(eqx.Module):
+    """All that a training on given host environments depends on besides its seed."""
+
+    agent: Agent
+    num_envs: int = eqx.field(static=True)
+    steps: int = eqx.field(static=True)
+
+
+def _lanes(agent: Agent, training: "Training", evaluator: HostEvaluator, remake: Remake) -> Lanes:
+    """The program's lanes; what they have of their own is in their learners from the first on."""
+    steps, num_envs = training.shape
+
+    def init(own: Settings, seeds: list[int]) -> TrainState:
+        states: TrainState = _init(agent, jnp.asarray(seeds, jnp.uint32), num_envs, own.agent)
+        return states
+
+    def play(own: Settings, learners: PyTree, episodes: int, seed: int) -> Evaluation:
+        return evaluator.evaluate(learners, "greedy", episodes, seed)
+
+    def with_algorithm(config: Any) -> Settings:
+        other, steps = remake(config)
+        return Settings(other, num_envs, steps)
+
+    return Lanes(
+        settings=Settings(agent, num_envs, steps),
+        with_algorithm=with_algorithm,
+        init=init,
+        chunk=lambda own, states, active, updates: training.run(states, active, updates),
+        evaluate=play,
+        examine=play,
+        env_varies=False,
     )
 
 
@@ -93,7 +135,7 @@ class Training:
     def __init__(self, agent: Agent, collector: HostCollector, num_envs: int, steps: int):
         self._agent = agent
         self._collector = collector
-        self._shape = (steps, num_envs)
+        self.shape = (steps, num_envs)
         self._generation: np.ndarray | None = None  # (trials,), None before the first reset
         self._steps = 0
 
@@ -110,10 +152,10 @@ class Training:
         metrics, seconds = [], np.zeros(3)
         for _ in range(updates):
             begun = time.perf_counter()
-            key, shuffle, noise = _begin(self._agent, learner, key, active, self._shape)
+            key, shuffle, noise = _begin(self._agent, learner, key, active, self.shape)
             explore = chooser(self._agent, policy, greedy=False)
             rollout, stepping = self._collector.collect(explore, jax.device_get(noise))
-            self._steps += self._shape[0]
+            self._steps += self.shape[0]
             collected = time.perf_counter()
             learner, policy, actors, sums, going = _update(
                 self._agent, learner, policy, actors, rollout, shuffle, going
@@ -134,7 +176,7 @@ class Training:
     def prepare(self, states: TrainState) -> None:
         """Compiles everything that a chunk needs; the states stay as they are."""
         none = np.zeros(len(states.actors.steps), bool)
-        _, shuffle, noise = _begin(self._agent, states.learner, states.key, none, self._shape)
+        _, shuffle, noise = _begin(self._agent, states.learner, states.key, none, self.shape)
         learner = copied(states.learner)  # the update gives its own up
         policy = self._agent.policy(states.learner)
         explore = chooser(self._agent, policy, greedy=False)
@@ -152,7 +194,7 @@ class Training:
         self._generation = np.asarray(actors.generation)
         self._steps = 0
         seeds = [
-            [_training_seed(int(trial_seed), int(generation), i) for i in range(self._shape[1])]
+            [_training_seed(int(trial_seed), int(generation), i) for i in range(self.shape[1])]
             for trial_seed, generation in zip(actors.trial_seed, actors.generation, strict=True)
         ]
         self._collector.reset(np.asarray(seeds))
@@ -164,14 +206,15 @@ def _training_seed(trial_seed: int, generation: int, index: int) -> int:
 
 
 @partial(jax.jit, static_argnames="num_envs")
-def _init(agent: Agent, seeds: Array, num_envs: int) -> TrainState:
-    def one(seed: Array) -> TrainState:
+def _init(agent: Agent, seeds: Array, num_envs: int, own: PyTree = None) -> TrainState:
+    def one(lane: tuple[PyTree, Array]) -> TrainState:
+        own, seed = lane
         keys = first_keys(seed, num_envs)
         count, sums = jnp.zeros((), jnp.int32), jnp.zeros(num_envs)
         actors = HostActors(seed, count, count, sums, sums)
-        return TrainState(agent.init(keys.weights), actors, keys.streams)
+        return TrainState(with_own(agent, own).init(keys.weights), actors, keys.streams)
 
-    return jax.vmap(one)(seeds)
+    return jax.vmap(one)((own, seeds))
 
 
 def _reseed(states: TrainState) -> TrainState:

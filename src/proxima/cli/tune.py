@@ -1,0 +1,171 @@
+"""The command that searches for settings: tune."""
+
+import json as json_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from proxima.cli.options import (
+    Debug,
+    Json,
+    Output,
+    Settings,
+    argument,
+    as_settings,
+    path_option,
+    shipped_names,
+)
+
+
+def add_commands(app: typer.Typer) -> None:
+    """This command to the command line."""
+    app.command()(tune)
+
+
+def tune(
+    name: Annotated[
+        str | None, argument("SCENARIO", "A shipped scenario's name, or a file.", shipped_names)
+    ] = None,
+    scenario: Annotated[
+        str | None, typer.Option(help="The same, as an option.", autocompletion=shipped_names)
+    ] = None,
+    config: Annotated[Path | None, path_option("A scenario file of your own.")] = None,
+    search: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--search",
+            metavar="PATH=RANGE",
+            help="A setting that varies: LOW:HIGH, log:LOW:HIGH, int:LOW:HIGH, choice:A,B; repeatable.",
+        ),
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="random, grid, sobol, asha, tpe, cma-es, pbt or table.")
+    ] = None,
+    configs: Annotated[int | None, typer.Option(help="Configurations to try.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Trainings of each configuration.")] = None,
+    max_steps: Annotated[int | None, typer.Option(help="Environment steps per training.")] = None,
+    resume: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Go on with a search that was stopped.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say the plan, run nothing.")] = False,
+    set_: Settings = None,
+    output: Output = "logs",
+    no_mlflow: Annotated[bool, typer.Option("--no-mlflow", help="Local files only.")] = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Search for better settings: many configurations in one program, the best confirmed on new seeds."""
+    from proxima.core.errors import ProximaError
+
+    given = [each for each in (name, scenario, config, resume) if each]
+    if len(given) != 1:
+        raise ProximaError(
+            "name one scenario: proxima tune NAME (proxima scenarios lists them), --config FILE, or go on "
+            "with a search: --resume NAME"
+        )
+    from proxima.terminal import run_console
+
+    console = run_console(stderr=json)
+    if resume:
+        _resume(console, resume, output, json)
+        return
+    flags = {
+        "search.method": method,
+        "search.configs": configs,
+        "search.seeds": seeds,
+        "training.max_steps": max_steps,
+        "tracking.enabled": False if no_mlflow else None,
+    }
+    settings = [*(set_ or []), *as_settings(flags)]
+    loaded = _loaded(given[0], settings, search or [])
+    if dry_run:
+        _say_plan(console, loaded, json)
+    else:
+        _start(console, loaded, json)
+
+
+def _loaded(source: Any, settings: list[str], ranges: list[str]) -> Any:
+    """The scenario with these settings, and with these ranges besides those of its own."""
+    from proxima.core.errors import ProximaError
+    from proxima.scenario import load
+
+    for each in ranges:
+        if not all(each.partition("=")[::2]):
+            raise ProximaError(
+                f"--search: {each}: expected PATH=RANGE, algorithm.learning_rate=log:1e-5:1e-1 for example"
+            )
+    loaded = load(source, settings)
+    space = dict(loaded.search.space) if loaded.search is not None else {}
+    space |= {
+        path.strip(): written for path, _, written in (each.partition("=") for each in ranges)
+    }
+    return load(source, [*settings, f"search.space={json_module.dumps(space)}"])
+
+
+def _start(console: Any, scenario: Any, json: bool) -> None:
+    from proxima.tune.run import start_search
+    from proxima.tune.screen import watching
+
+    with watching(console, scenario.name) as watch:
+        files, result = start_search(scenario, watch)
+    _show(console, files, result, json)
+
+
+def _resume(console: Any, reference: str, output: str, json: bool) -> None:
+    from proxima.tune.files import find_search
+    from proxima.tune.run import load_scenario, resume_search
+    from proxima.tune.screen import watching
+
+    files = find_search(reference, output)
+    with watching(console, load_scenario(files).name) as watch:
+        result = resume_search(files, watch)
+    _show(console, files, result, json)
+
+
+def _say_plan(console: Any, scenario: Any, json: bool) -> None:
+    from proxima.cli.console import write
+    from proxima.tune.run import plan_search
+    from proxima.tune.screen import plan_words
+
+    plan = plan_search(scenario)
+    if json:
+        run_json(plan._asdict())
+    else:
+        write(console, plan_words(plan))
+
+
+def _show(console: Any, files: Any, result: Any, json: bool) -> None:
+    """What came out of a search; an error where nothing did."""
+    import os
+
+    from proxima.cli.console import write
+    from proxima.core.errors import ProximaError
+    from proxima.tune.screen import result_lines
+    from proxima.tune.table import to_json
+
+    root = os.path.relpath(files.root)
+    if json:
+        run_json(to_json(result))
+    else:
+        for line in result_lines(result):
+            write(console, line)
+        pointers = {
+            "All configurations": f"{root}/configurations.parquet",
+            "The report, one page": f"{root}/report.html",
+            "Run the best settings": f"proxima experiment --config {root}/best.yaml",
+        }
+        for what, where in pointers.items():
+            write(console, f"{what + ':':<25}{where}")
+    if result.chosen is None:
+        raise ProximaError(
+            "no configuration came through: the loss of every one stopped being a number; their settings "
+            f"are in {root}/configurations.parquet; try lower learning rates"
+        )
+
+
+def run_json(content: Any) -> None:
+    """JSON on standard output."""
+    from proxima.terminal import run_console
+
+    run_console().file.write(json_module.dumps(content, indent=2) + "\n")

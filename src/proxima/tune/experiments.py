@@ -1,0 +1,60 @@
+"""Experiments that a search runs as `proxima experiment` would: to confirm settings, and where trials do not
+train side by side in one program."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from proxima.build import domain_of
+from proxima.run.files import find_run
+from proxima.run.report import read_curves
+from proxima.run.results import Summary
+from proxima.run.resume import resume_experiment
+from proxima.run.start import run_multiple_experiments
+from proxima.tune.objective import Point
+
+
+def experiment(scenario: Any, folder: Path, name: str, trials: int, seed: int) -> Summary:
+    """The experiment, begun, gone on with or read again; its files are in the folder."""
+    if (folder / name / "latest" / "run.json").is_file():
+        return resume_experiment(name, output_directory=str(folder))
+    tracking = replace(scenario.tracking, enabled=False)  # the search itself is tracked
+    own = replace(
+        scenario,
+        name=name,
+        trials=trials,
+        seed=seed,
+        output_directory=str(folder),
+        tracking=tracking,
+        search=None,
+    )
+    return run_multiple_experiments(own)
+
+
+def curves_of(scenario: Any, folder: Path, name: str, metric: str | None) -> list[list[Point]]:
+    """The learning curve of every trial of such an experiment: of a metric, or the domain's own."""
+    files, summary = (
+        find_run(name, str(folder)),
+        resume_experiment(name, output_directory=str(folder)),
+    )
+    stage, usual = domain_of(scenario).curve(scenario)
+    curves = read_curves(files, (stage, metric or usual), summary.trials)
+    return [[(int(step), float(value)) for step, value in _points(curve)] for curve in curves]
+
+
+def _points(curve: Any) -> np.ndarray:
+    return np.stack([np.asarray(axis, float) for axis in curve], axis=1)
+
+
+def closing_values(summary: Summary, curves: Sequence[Sequence[Point]]) -> tuple[float | None, ...]:
+    """What every trial came to: its closing evaluation, or where it has none the end of its curve."""
+    ends = [curve[-1][1] if curve else None for curve in curves]
+    return tuple(
+        None
+        if trial.stopped == "nan"
+        else (trial.evaluation.return_mean if trial.evaluation is not None else end)
+        for trial, end in zip(summary.trials, ends, strict=True)
+    )
