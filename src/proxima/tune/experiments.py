@@ -1,5 +1,4 @@
-"""Experiments that a search runs as `proxima experiment` would: to confirm settings, and where trials do not
-train side by side in one program."""
+"""Experiments that a search runs as `proxima experiment` would, each begun, gone on with or read again."""
 
 from collections.abc import Sequence
 from dataclasses import replace
