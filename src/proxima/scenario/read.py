@@ -39,7 +39,7 @@ from proxima.yaml import read_yaml, shown, write_yaml
 
 Overrides = Mapping[str, Any] | Sequence[str]
 Changes = Sequence[tuple[KeyPath, Any]]  # single values with their paths
-PATH_KEYS = {"path", "output_directory", "uri"}  # of settings, in whichever section
+PATH_KEYS = {"path", "output_directory", "table", "uri"}  # of settings, in whichever section
 
 
 def load(name_or_path: str | os.PathLike[str], overrides: Overrides | None = None) -> Scenario:
@@ -47,12 +47,21 @@ def load(name_or_path: str | os.PathLike[str], overrides: Overrides | None = Non
     path, source = _locate(name_or_path)
     make_importable(Path.cwd(), *([] if path in shipped().values() else [path.parent]))
     written = parse(_read_text(path, source), source)
+    _find_beside(written, path)
     problems = []
     if written.get("name", path.stem) != path.stem:
         remedy = f"write {path.stem} or leave it out"
         name = shown(written["name"])
         problems.append(f"{source}: name: {name} is not the file's name; {remedy}")
     return _resolve({**written, "name": path.stem}, source, overrides or {}, problems)
+
+
+def _find_beside(written: dict[str, Any], path: Path) -> None:
+    """A table of configurations that lies beside the scenario's file is named by its whole path."""
+    search = written.get("search")
+    table = search.get("table") if isinstance(search, dict) else None
+    if isinstance(table, str) and (path.parent / table).is_file():
+        search["table"] = str((path.parent / table).resolve())
 
 
 def from_mapping(mapping: Mapping[str, Any], source: str) -> Scenario:

@@ -59,6 +59,7 @@ from proxima.tune.sequence import run_sequence
 TUNING_ROLE, CHOOSING_ROLE = 0x7E57, 0xC400  # the random streams of both kinds of seeds
 FEWEST_TRIALS = 6  # of what is run again; an even number lies well on two devices
 MOST_TRIALS = 10_000  # of an experiment
+MEASURED_SECONDS = 0.5
 TESTED = {"best": "the best settings", "own": "the scenario's own settings"}
 
 
@@ -191,13 +192,17 @@ def check_first(search: Search) -> None:
 
 
 def measured_speed(search: Search, settings: Settings) -> float:
-    """Environment steps per second of all lanes together; two updates are run for it."""
+    """Environment steps per second of all lanes together, measured for about a second."""
     bench = search.bench(TUNING_ROLE)
     bench.load(search.program_of(settings), settings)
-    bench.advance([1] * search.width)
-    began = time.perf_counter()
-    bench.advance([1] * search.width)
-    return search.width * bench.loaded.program.steps_per_update / (time.perf_counter() - began)
+    bench.advance([1] * search.width)  # compiles
+    updates, seconds = 1, 0.0
+    while seconds < MEASURED_SECONDS:
+        updates *= 2
+        began = time.perf_counter()
+        bench.advance([updates] * search.width)
+        seconds = time.perf_counter() - began
+    return updates * search.width * bench.loaded.program.steps_per_update / seconds
 
 
 def steps_again(search: Search) -> int:
