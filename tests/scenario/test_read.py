@@ -36,6 +36,7 @@ SHIPPED = [
     "cartpole_curriculum",
     "cartpole_envpool",
     "cartpole_host",
+    "cartpole_landscape",
     "cartpole_memory",
     "cartpole_pqn",
     "cartpole_spo",

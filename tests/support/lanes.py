@@ -68,6 +68,10 @@ class FakeBench:
         loss = [np.nan if state[0] >= self._broken else 0.0 for state in self.states]
         return [{"loss/total": each, "episode/count": 0.0} for each in loss]
 
+    def change(self, settings: Mapping[int, Any]) -> None:
+        for lane, each in settings.items():
+            self.states[lane] = (float(each[RATE]), *self.states[lane][1:])
+
     def evaluate(self) -> list[Score]:
         return [self._score(*state) for state in self.states]
 

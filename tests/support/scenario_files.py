@@ -14,7 +14,7 @@ from proxima.scenario import load
 
 SCENARIO_KEYS = (
     "name, description, domain, seed, trials, output_directory, plots, env, network, algorithm, "
-    "training, evaluation, convergence, curriculum, checkpoint, tracking, telemetry"
+    "training, evaluation, convergence, curriculum, tried, search, checkpoint, tracking, telemetry"
 )
 
 

@@ -152,6 +152,26 @@ def test_ten_thousand_configurations_need_no_more_states_than_the_width():
     assert (large - small) / 9_000 < 8_000
 
 
+def test_settings_may_change_on_the_way():
+    """As a population's schedule is run again; also where a lane is begun in the middle of it."""
+    engine = engine_of(configs=3, seeds=(7,))
+    schedule = {0: engine.method.settings[1], 2: {RATE: 0.5}, 4: {RATE: 0.25}}
+    engine._schedules = {1: schedule}
+    rates = []
+    while engine.take_up():
+        engine.advance()
+        rates += [
+            engine.bench.states[i][0]
+            for i, lane in enumerate(engine.ledger.lanes)
+            if lane and lane.job.number == 1
+        ]
+    first = engine.method.settings[1][RATE]
+    assert rates == [first, first, 0.5, 0.5, 0.25]
+    lane = next(lane for lane in engine.ledger.lanes if lane and lane.job.number == 1)
+    begun = [engine.start_of(lane._replace(done=done)).settings[RATE] for done in range(6)]
+    assert begun == [first, first, first, 0.5, 0.5, 0.25]
+
+
 def test_a_shuffled_search_gives_every_configuration_the_same_value(monkeypatch):
     engine = carry_out(engine_of(configs=20))
     values = {tuple(engine.method.settings[n].items()): v for n, v in told(engine).items()}

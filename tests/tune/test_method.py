@@ -20,7 +20,7 @@ def config_of(tmp_path):
 
     def make(method, **changes):
         table = str(path) if method == "table" else None
-        return whole_config(method=method, table=table, points=2, **changes)
+        return whole_config(method=method, path=table, points=2, **changes)
 
     return make
 

@@ -126,7 +126,7 @@ def test_lanes_and_neighbours_do_not_change_a_configuration(whole, tmp_path):
     random.Random(1).shuffle(rows)
     lines = [f"{RATE},{LAMBDA}", *(f"{dict(row)[RATE]!r},{dict(row)[LAMBDA]!r}" for row in rows)]
     (tmp_path / "rows.csv").write_text("\n".join(lines))
-    scenario = scenario_of("table", table=str(tmp_path / "rows.csv"), space={})
+    scenario = scenario_of("table", path=str(tmp_path / "rows.csv"), space={})
     _, result = start_search(changed(scenario, {"output_directory": str(tmp_path)}, "test"), SILENT)
     for each in result.configurations:
         before = known[tuple(each.settings.items())]

@@ -121,9 +121,24 @@ def report(
     output: Output = "logs",
     debug: Debug = False,
 ) -> None:
-    """Write a finished run's report: one page, complete."""
+    """Write a finished run's or search's report: one page, complete."""
+    from proxima.core.errors import ProximaError
+    from proxima.run.files import find_run
     from proxima.run.report import report_reference
+    from proxima.tune.files import searches_of
+    from proxima.tune.run import read_result, write_report
 
+    searches = searches_of(run, output)
+    for files in searches:
+        say(f"Report: {write_report(files, read_result(files), out)}")
+    if searches and out is not None:
+        return
+    try:
+        find_run(run, output)
+    except ProximaError:
+        if searches:
+            return
+        raise
     say(f"Report: {report_reference(run, out, output)}")
 
 

@@ -62,8 +62,10 @@ class Page(NamedTuple):
 def report(run: RunData, page: Page) -> str:
     """The page, whole: HTML that needs nothing besides itself."""
     trials, name = len(run.summary["trials"]), run.summary["scenario"]
+    tried = run.scenario.get("tried", 1)
     about = [
         *page.about,
+        *([f"settings chosen among {tried:,} configurations"] if tried > 1 else []),
         f"{trials} trial{'s' * (trials > 1)}",
         f"started {_time(run.info['started'])}",
         f"run {run.summary['run_id']}",

@@ -39,7 +39,7 @@ from proxima.yaml import read_yaml, shown, write_yaml
 
 Overrides = Mapping[str, Any] | Sequence[str]
 Changes = Sequence[tuple[KeyPath, Any]]  # single values with their paths
-PATH_KEYS = {"path", "output_directory", "table", "uri"}  # of settings, in whichever section
+PATH_KEYS = {"path", "output_directory", "uri"}  # of settings, in whichever section
 
 
 def load(name_or_path: str | os.PathLike[str], overrides: Overrides | None = None) -> Scenario:
@@ -59,9 +59,11 @@ def load(name_or_path: str | os.PathLike[str], overrides: Overrides | None = Non
 def _find_beside(written: dict[str, Any], path: Path) -> None:
     """A table of configurations that lies beside the scenario's file is named by its whole path."""
     search = written.get("search")
-    table = search.get("table") if isinstance(search, dict) else None
+    if not isinstance(search, dict):
+        return
+    table = search.get("path")
     if isinstance(table, str) and (path.parent / table).is_file():
-        search["table"] = str((path.parent / table).resolve())
+        search["path"] = str((path.parent / table).resolve())
 
 
 def from_mapping(mapping: Mapping[str, Any], source: str) -> Scenario:

@@ -24,7 +24,7 @@ class SearchConfig:
     """The settings that vary, by dotted path: LOW:HIGH, log:LOW:HIGH, int:LOW:HIGH, choice:A,B or a list."""
     method: Literal["random", "grid", "sobol", "asha", "tpe", "cma-es", "pbt", "table"] = "asha"
     """How configurations are drawn and dropped."""
-    table: str | None = None
+    path: str | None = None
     """With method table: a CSV file whose columns are dotted paths, a configuration per row."""
     configs: Annotated[int, Interval(ge=1, le=100_000)] = 64
     """Configurations; with pbt, members of the population. grid and table say themselves how many."""
@@ -138,9 +138,9 @@ def search_faults(config: SearchConfig) -> Iterator[Fault]:
         problem = read_range(written)
         if isinstance(problem, str):
             yield Fault((("search", "space", path),), problem)
-    if (config.method == "table") != (config.table is not None):
-        text = "method table needs a file of configurations in search.table, and no other method reads one"
-        yield Fault((("search", "table"), ("search", "method")), text)
+    if (config.method == "table") != (config.path is not None):
+        text = "method table needs a file of configurations in search.path, and no other method reads one"
+        yield Fault((("search", "path"), ("search", "method")), text)
 
 
 def ranges_of(config: SearchConfig) -> dict[str, Range]:

@@ -10,7 +10,7 @@ state later, it is parked: in memory, and on the disk when the search is saved.
 """
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol, final
 
 import numpy as np
@@ -52,6 +52,10 @@ def values_of(ledger: Ledger, rules: Rules, number: int) -> tuple[float | None, 
     )
 
 
+# Settings that change on the way: evaluations done, and the settings from then on; by configuration.
+Schedules = Mapping[int, Mapping[int, Settings]]
+
+
 class Parking(Protocol):
     """Where states wait that no lane has."""
 
@@ -74,8 +78,10 @@ class Engine:
         program_of: Program,
         parking: Parking,
         ledger: Ledger,
+        schedules: Schedules | None = None,
     ):
         self.method, self.rules, self.bench, self.ledger = method, rules, bench, ledger
+        self._schedules = schedules or {}
         self._program_of, self._parking = program_of, parking
         self._programs: dict[int, int] = {}  # by the configuration's number
 
@@ -92,6 +98,7 @@ class Engine:
         ledger, updates = self.ledger, [0] * self.bench.width
         for index in ledger.running:
             updates[index] = self._updates(self._lane(index).done)
+        self._follow_schedules()
         rows, scores = self.bench.advance(updates), self.bench.evaluate()
         ledger.chunks += 1
         ledger.steps += sum(updates) * self.bench.loaded.program.steps_per_update
@@ -107,7 +114,10 @@ class Engine:
     def start_of(self, lane: Lane, state: TrainState | None = None) -> Start:
         """What a lane with this job is begun with."""
         job = lane.job
-        return Start(self.method.settings[job.number], self.rules.seeds[job.place], state)
+        settings = self.method.settings[job.number]
+        for begin, changed in self._schedules.get(job.number, {}).items():
+            settings = changed if begin < lane.done else settings
+        return Start(settings, self.rules.seeds[job.place], state)
 
     def park(self) -> None:
         """Park the states that lanes have and the method may want later."""
@@ -115,6 +125,16 @@ class Engine:
         for index, lane in enumerate(self.ledger.lanes):
             if lane is not None and not lane.is_running and lane.job.number in wanted:
                 self._parking.put(lane.job.seat, lane.done, self.bench.take(index))
+
+    def _follow_schedules(self) -> None:
+        """Lanes go on with the settings that are due now."""
+        changes = {}
+        for index in self.ledger.running:
+            lane = self._lane(index)
+            due = self._schedules.get(lane.job.number, {})
+            if lane.done and lane.done in due:
+                changes[index] = due[lane.done]
+        self.bench.change(changes)
 
     def _order(self) -> None:
         """Orders for the program at hand, as many as there are free lanes for."""

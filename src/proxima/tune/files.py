@@ -74,15 +74,11 @@ def _new_id() -> str:
 
 def find_search(reference: str, output_directory: str = "logs") -> SearchFiles:
     """The search meant by an experiment's name (its latest one), a search's id, or a path."""
-    reference, output = usable_path(reference), Path(usable_path(output_directory))
-    for candidate in (Path(reference), output / reference):
-        for root in (candidate, candidate / "latest", candidate / "tune" / "latest"):
-            if (root / "info.json").is_file() and root.resolve().parent.name == "tune":
-                return SearchFiles(root.resolve())
-    searches = sorted(path.parent for path in output.glob("*/tune/*/info.json"))
-    matches = [root for root in searches if root.name == reference]
+    matches = searches_of(reference, output_directory)
     if matches:
-        return SearchFiles(matches[0].resolve())
+        return matches[0]
+    output = Path(usable_path(output_directory))
+    searches = sorted(path.parent for path in output.glob("*/tune/*/info.json"))
     names = [*{root.parent.parent.name for root in searches}, *(root.name for root in searches)]
     hint = f"there are no searches in {output}/ yet"
     if near := difflib.get_close_matches(Path(reference).name, names):
@@ -90,3 +86,16 @@ def find_search(reference: str, output_directory: str = "logs") -> SearchFiles:
     elif names:
         hint = f"there are: {', '.join(sorted(names))}"
     raise ProximaError(f"{reference}: no search of that name; {hint}")
+
+
+def searches_of(reference: str, output_directory: str = "logs") -> list[SearchFiles]:
+    """The search that a name, an id or a path means; none where it means no search."""
+    reference, output = usable_path(reference), Path(usable_path(output_directory))
+    for candidate in (Path(reference), output / reference):
+        for root in (candidate, candidate / "latest", candidate / "tune" / "latest"):
+            if (root / "info.json").is_file() and root.resolve().parent.name == "tune":
+                return [SearchFiles(root.resolve())]
+    paths = sorted(output.glob("*/tune/*/info.json"))
+    return [SearchFiles(path.parent.resolve()) for path in paths if path.parent.name == reference][
+        :1
+    ]

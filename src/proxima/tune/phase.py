@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from proxima.run.signals import interruptible
 from proxima.tune.bench import Bench
-from proxima.tune.engine import Engine, Rules, values_of
+from proxima.tune.engine import Engine, Rules, Schedules, values_of
 from proxima.tune.ledger import Ledger
 from proxima.tune.method import Method, Settings, replay
 from proxima.tune.programs import Programs
@@ -21,6 +21,7 @@ class Phase(NamedTuple):
     make_method: Callable[[Sequence[Settings]], Method]  # given what was drawn before
     rules: Rules
     scenario: dict[str, Any]  # as files hold it
+    schedules: Schedules | None = None
 
 
 class Carried(NamedTuple):
@@ -66,7 +67,7 @@ def _opened(phase: Phase, programs: Programs, bench: Bench, store: Store) -> Eng
     ledger, drawn = resumed or (Ledger([None] * bench.width), [])
     method = phase.make_method(drawn)
     replay(method, ledger.events)
-    engine = Engine(method, phase.rules, bench, programs.of, store, ledger)
+    engine = Engine(method, phase.rules, bench, programs.of, store, ledger, phase.schedules)
     if resumed is not None and not ledger.is_over:
         # Programs have the numbers that they had: the order in which configurations first need them.
         for number in range(len(method.settings)):

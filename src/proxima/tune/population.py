@@ -33,7 +33,8 @@ Evolve = Callable[[int, Sequence[float], Sequence[Settings]], tuple[list[int], l
 class Population:
     """Where the population stands; everything by member, curves by lane."""
 
-    settings: list[Settings]
+    first: list[Settings]
+    settings: list[Settings]  # at present
     curves: list[list[Point]]
     broken: list[bool]  # at the last evaluation
     copies: list[Copy] = field(default_factory=list)
@@ -137,7 +138,7 @@ def _opened(breeding: Breeding, program_of: Callable[[Settings], int], bench: Be
         shutil.rmtree(folder, ignore_errors=True)
         first = breeding.first()
         population = Population(
-            first, [[] for _ in first for _ in seeds], [False] * len(first) * len(seeds)
+            first, first, [[] for _ in first for _ in seeds], [False] * len(first) * len(seeds)
         )
     bench.load(program_of(population.settings[0]), population.settings[0])
     starts = {

@@ -12,6 +12,7 @@ from proxima.scenario import Scenario, changed, dump, from_mapping, parse
 from proxima.tune import table
 from proxima.tune.check import SOURCE
 from proxima.tune.files import SearchFiles, create_search
+from proxima.tune.lineage import last_settings
 from proxima.tune.results import SearchResult
 from proxima.tune.search import (
     Search,
@@ -136,7 +137,7 @@ def best_scenario(scenario: Scenario, result: SearchResult) -> str:
     """The chosen settings as a scenario file, with where they come from."""
     assert result.chosen is not None
     tried = len(result.configurations)
-    settings = dict(result.configurations[result.chosen].settings)
+    settings = dict(last_settings(result, result.configurations[result.chosen]))
     best = changed(scenario, settings | {"name": "best", "search": None, "tried": tried}, SOURCE)
     lines = [
         f"# {result.scenario} with the settings that `proxima tune` chose among {tried} configurations:",

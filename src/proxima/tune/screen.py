@@ -12,6 +12,7 @@ from proxima.report.statistics import aggregate, interval_words
 from proxima.run.screen import bar, time_left
 from proxima.scenario.search import Value
 from proxima.terminal import ProgressLine, open_screen
+from proxima.tune.lineage import last_settings
 from proxima.tune.method import Settings
 from proxima.tune.results import Confirmed, SearchResult
 from proxima.tune.run import Plan
@@ -100,7 +101,10 @@ def result_lines(result: SearchResult) -> Iterator[str]:
         yield "Every configuration broke down: lower the learning rates of the space."
         return
     chosen = result.configurations[result.chosen]
-    yield f"Chosen among {tried} configurations: number {chosen.number}: {short_settings(chosen.settings)}"
+    settings = short_settings(last_settings(result, chosen))
+    yield f"Chosen among {tried} configurations: number {chosen.number}: {settings}"
+    if result.copies:
+        yield "Those are its last settings; they changed on the way, as the report shows."
     for confirmed in result.test:
         yield f"{_who(confirmed)}: {interval(confirmed)}"
     if not result.test and chosen.value is not None:

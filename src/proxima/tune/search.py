@@ -38,6 +38,7 @@ from proxima.tune.check import (
 from proxima.tune.engine import Rules
 from proxima.tune.experiments import closing_values, curves_of, experiment
 from proxima.tune.files import SearchFiles
+from proxima.tune.lineage import ancestry, last_settings
 from proxima.tune.method import Check, Outcome, Ranges, Settings
 from proxima.tune.methods import make_method
 from proxima.tune.methods.asha import rungs
@@ -267,24 +268,34 @@ def _bred(search: Search) -> SearchResult:
     rules = breeding.rules
     population = run_population(breeding, search.program_of, search.bench(TUNING_ROLE), show)
     configurations = [
-        Configuration(
-            number=member,
-            settings=settings,
-            value=_mean(values),
-            values=values,
-            state="broken" if None in values else "done",
-            steps=max(
-                (curve[-1][0] for curve in _curves(population, config, member) if curve), default=0
-            ),
-            curve=_mean_curve(_curves(population, config, member)),
-            finished=population.steps,
-        )
-        for member, (settings, values) in enumerate(
-            zip(population.settings, member_values(population, rules), strict=True)
-        )
+        _member(population, config, member, values)
+        for member, values in enumerate(member_values(population, rules))
     ]
     result = _result(search, configurations, population.steps, population.seconds)
     return result._replace(copies=tuple(population.copies))
+
+
+def _member(
+    population: Population, config: SearchConfig, member: int, values: tuple[float | None, ...]
+) -> Configuration:
+    """What became of a member; its settings are those that it began with."""
+    curves = population.curves[member * config.seeds : (member + 1) * config.seeds]
+    return Configuration(
+        number=member,
+        settings=population.first[member],
+        value=_mean(values),
+        values=values,
+        state="broken" if None in values else "done",
+        steps=max((curve[-1][0] for curve in curves if curve), default=0),
+        curve=_mean_curve(curves),
+        finished=population.steps,
+    )
+
+
+def _schedule(result: SearchResult, row: Configuration) -> dict[int, Settings]:
+    """The settings that led to a configuration's end, by the evaluations done before each."""
+    known = {0: 0} | {steps: done for done, (steps, _) in enumerate(row.curve, 1)}
+    return {known[span.start]: span.settings or row.settings for span in ancestry(result, row)}
 
 
 def _chosen(search: Search, result: SearchResult) -> SearchResult:
@@ -295,11 +306,13 @@ def _chosen(search: Search, result: SearchResult) -> SearchResult:
         return result._replace(chosen=ranking[0].number if ranking else None)
     trials = max(FEWEST_TRIALS, search.scenario.trials)
     rules = search.rules(CHOOSING_ROLE, trials)
+    schedules = {place: _schedule(result, each) for place, each in enumerate(few)}
     phase = Phase(
         search.files.root / "choosing",
-        lambda drawn: WholeTrainings(rules.evaluations, [each.settings for each in few]),
+        lambda drawn: WholeTrainings(rules.evaluations, [each[0] for each in schedules.values()]),
         rules,
         to_stored(search.scenario),
+        schedules,
     )
     carried = _carry_out(search, phase, CHOOSING_ROLE, "choosing")
     choosing = tuple(
@@ -313,7 +326,8 @@ def _tested(search: Search, result: SearchResult) -> SearchResult:
     """The chosen settings and the scenario's own as experiments, on seeds that nobody had seen."""
     if search.config.confirm == 0 or result.chosen is None:
         return result
-    scenario, settings = search.scenario, result.configurations[result.chosen].settings
+    scenario = search.scenario
+    settings = last_settings(result, result.configurations[result.chosen])
     trials = max(FEWEST_TRIALS, scenario.trials)
     seeds = tuple(trial_seeds(scenario.seed, trials))
     best = changed(scenario, dict(settings) | {"tried": len(result.configurations)}, SOURCE)
@@ -411,10 +425,6 @@ def _mean_curve(curves: Sequence[Sequence[Point]]) -> Curve:
         return before[-1] if before else curve[0][1]
 
     return tuple((step, float(np.mean([at(curve, step) for curve in known]))) for step in steps)
-
-
-def _curves(population: Population, config: SearchConfig, member: int) -> list[list[Point]]:
-    return population.curves[member * config.seeds : (member + 1) * config.seeds]
 
 
 def _show(search: Search, phase: str, carried: Carried) -> None:

@@ -36,7 +36,7 @@ def test_cells_are_read_as_in_a_scenario(table):
 
 
 def test_every_row_is_trained_whole_without_any_ranges(table):
-    config = whole_config(method="table", table=str(table("a\n1\n2\n1\n")), configs=1)
+    config = whole_config(method="table", path=str(table("a\n1\n2\n1\n")), configs=1)
     method = make_table(config, {}, allowed)
     orders = [method.next(lambda number: True) for _ in range(4)]
     assert orders == [Order(0, 0, 9), Order(1, 0, 9), Order(2, 0, 9), None]

@@ -83,7 +83,7 @@ def prepare(scenario: TradingScenario) -> Prepared:
         record[split] = recorder(built.agent, env, scenario.seed, bars)
     year = year_of(prices, scenario.data)
     built = built._replace(raw=describe(prices, config, scenario.data.leaky, year))
-    run = PriceRun(scenario.data, config, prices, record)
+    run = PriceRun(scenario.data, config, prices, record, scenario.tried)
     # Features that the file decided are stored by name: a resumed run has the same.
     resolved = replace(scenario, data=replace(scenario.data, features=prices.features))
     prepared = reinforcement.prepared(

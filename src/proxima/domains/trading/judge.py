@@ -67,6 +67,7 @@ class PriceRun(NamedTuple):
     env: TradingEnvConfig
     prepared: Prepared
     record: dict[str, Callable[[PyTree], Recording]]  # a learner's greedy run over each whole split
+    tried: int = 1  # configurations among which the settings were chosen
 
 
 def judge(prices: PriceRun, trained: Trained, outcomes: list[Outcome]) -> Verdict:
@@ -91,7 +92,7 @@ def judge(prices: PriceRun, trained: Trained, outcomes: list[Outcome]) -> Verdic
             if split == "test":
                 log_returns.append(done.log_return)
         trials.append(TradingTrial(splits=splits, periods_per_year=year.bars))
-    summary = _summary(year, root, compared, trials, log_returns)
+    summary = _summary(prices.tried, year, root, compared, trials, log_returns)
     for alarm in summary.alarms:
         trained.say(f"Too good to be true? {alarm}. Look for a leak before you believe it.")
     sheets = vars(compared.splits["test"]).items()
@@ -135,6 +136,7 @@ def _write_trades(path: Path, prices: PriceRun, split: str, trades: list[Trade])
 
 
 def _summary(
+    tried: int,
     year: Year,
     root: Path,
     compared: References,
@@ -151,6 +153,7 @@ def _summary(
         np.expm1(log_returns[chosen]),
         [sharpe for sharpe in sharpes if sharpe is not None],
         year.bars,
+        tried,
     )
     agents = {split: [trial.splits[split].agent for trial in trials] for split in SPLITS}
     scores = {split: [trial.splits[split].score for trial in trials] for split in SPLITS}

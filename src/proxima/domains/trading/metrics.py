@@ -112,22 +112,30 @@ def probabilistic_sharpe(returns: Floats, benchmark: float = 0.0) -> float:
     return NORMAL.cdf((ratio - benchmark) * math.sqrt(bars - 1) / math.sqrt(spread))
 
 
-def deflated_sharpe(returns: Floats, trial_sharpes: ArrayLike, periods_per_year: float) -> float:
+def deflated_sharpe(
+    returns: Floats, trial_sharpes: ArrayLike, periods_per_year: float, tried: int = 1
+) -> float:
     """Probability that the Sharpe ratio is more than the luckiest of so many trials would have.
 
-    Bailey, López de Prado (2014). `trial_sharpes` are annualised, of every trial that was run.
+    Bailey, López de Prado (2014). `trial_sharpes` are annualised, of every trial that was run; `tried` are
+    the configurations among which these settings were chosen, each of which had as many trials.
     """
-    return probabilistic_sharpe(returns, luckiest_sharpe(trial_sharpes) / periods_per_year**0.5)
+    luckiest = luckiest_sharpe(trial_sharpes, tried)
+    return probabilistic_sharpe(returns, luckiest / periods_per_year**0.5)
 
 
-def luckiest_sharpe(trial_sharpes: ArrayLike) -> float:
-    """The largest Sharpe ratio to expect of as many trials, spread as these are, if none had skill."""
+def luckiest_sharpe(trial_sharpes: ArrayLike, tried: int = 1) -> float:
+    """The largest Sharpe ratio to expect of `tried` times as many trials, if none had skill.
+
+    They are taken to be spread as these are.
+    """
     trials = np.asarray(trial_sharpes, np.float64)
     trials = trials[np.isfinite(trials)]
     if len(trials) < 2:
         return 0.0
-    most = (1 - EULER_GAMMA) * NORMAL.inv_cdf(1 - 1 / len(trials))
-    most += EULER_GAMMA * NORMAL.inv_cdf(1 - 1 / (len(trials) * math.e))
+    count = len(trials) * tried
+    most = (1 - EULER_GAMMA) * NORMAL.inv_cdf(1 - 1 / count)
+    most += EULER_GAMMA * NORMAL.inv_cdf(1 - 1 / (count * math.e))
     return float(trials.std(ddof=1)) * most
 
 

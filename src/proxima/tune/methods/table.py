@@ -16,9 +16,9 @@ MOST = 100_000  # rows; as many as search.configs allows
 def make_table(
     config: SearchConfig, ranges: Ranges, check: Check, drawn: Sequence[Settings] = ()
 ) -> Method:
-    """The rows of `config.table`, in their order."""
-    assert config.table is not None  # as search_faults has it
-    settings = list(drawn) or read_settings(Path(config.table), check)
+    """The rows of `config.path`, in their order."""
+    assert config.path is not None  # as search_faults has it
+    settings = list(drawn) or read_settings(Path(config.path), check)
     return WholeTrainings(config.evaluations, settings)
 
 
