@@ -159,13 +159,14 @@ def width_of(config: SearchConfig, configs: int) -> int:
     return wanted + wanted % 2 if wanted > 1 else 1
 
 
-def run_search(search: Search) -> SearchResult:
-    """The whole search, from where it stands; what is known is written as soon as it is."""
+def run_search(search: Search, test: bool = True) -> SearchResult:
+    """The whole search, from where it stands to its end; without `test` the chosen settings are not tested."""
     with locked(search.files.root), raising():
         make_ready(search)
         try:
             searched = _bred if search.config.method == "pbt" else _searched
-            return _tested(search, _chosen(search, searched(search)))
+            result = _chosen(search, searched(search))
+            return _tested(search, result) if test else result
         finally:
             if search.programs is not None:
                 search.programs.close()
