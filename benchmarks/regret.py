@@ -45,7 +45,7 @@ PROBLEMS: dict[str, dict[str, Any]] = {
 }
 METHODS: dict[str, dict[str, Any]] = {
     "random": {"configs": WHOLE},
-    # With 9 evaluations and a reduction of 3, a configuration has (1 + 2/3 + 6/9) / 9 of a training on average.
+    # Of 9 evaluations, with a reduction of 3, a configuration has 1 + 2/3 + 6/9 on average.
     "asha": {"configs": round(WHOLE * 9 / (1 + 2 / 3 + 6 / 9))},
     "pbt": {"configs": WHOLE},
 }

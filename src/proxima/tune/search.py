@@ -160,7 +160,7 @@ def width_of(config: SearchConfig, configs: int) -> int:
 
 
 def run_search(search: Search, test: bool = True) -> SearchResult:
-    """The whole search, from where it stands to its end; without `test` the chosen settings are not tested."""
+    """The whole search, from where it stands to its end; without `test` what is chosen is not tested."""
     with locked(search.files.root), raising():
         make_ready(search)
         try:
