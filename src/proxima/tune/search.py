@@ -191,6 +191,8 @@ def check_first(search: Search) -> None:
     drawn = drawn_at_first(search)
     if search.config.method == "pbt":
         check_one_program(drawn, search.program_of)
+    if search.programs is None:  # data that is missing is asked for by the scenario's name
+        domain_of(search.scenario).prepare(search.scenario).close()
 
 
 def measured_speed(search: Search, settings: Settings) -> float:
@@ -396,7 +398,7 @@ def _configuration(carried: Carried, number: int) -> Configuration:
         state = "broken"
     elif "converged" in ends:
         state = "converged"
-    elif evaluations == carried.rules.evaluations or "done" in ends:
+    elif evaluations >= carried.rules.evaluations or "done" in ends:
         state = "done"
     return Configuration(
         number=number,
