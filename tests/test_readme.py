@@ -19,7 +19,7 @@ EXAMPLES = re.findall(r"```python\n(import proxima.*?)```", README, re.DOTALL)
 def test_the_daily_commands_run_in_their_order(workdir, capsys, monkeypatch):
     """What the budget leaves alone is the README's own: names, flags, order."""
     assert [words.split()[1] for words in DAILY] == [
-        "experiment", "scenarios", "evaluate", "resume", "compare",
+        "experiment", "scenarios", "evaluate", "resume", "compare", "tune",
         "generate-data", "peek", "experiment", "report", "trade", "export", "experiment", "generate",
     ]  # fmt: skip
     small, sizes = flags(*TINY), LANGUAGE | {"sft.batch_size": 512}
@@ -34,6 +34,8 @@ def test_the_daily_commands_run_in_their_order(workdir, capsys, monkeypatch):
             arguments += language if arguments[0] == "experiment" else ["--new-tokens", "4"]
         elif arguments[0] == "experiment":
             arguments += small
+        elif arguments[0] == "tune":
+            arguments += [*small, *flags("search.confirm=0", "search.configs=4", "search.seeds=1")]
         done = run_main(arguments, capsys, monkeypatch)
         assert done.code == 0, f"{words}\n{done.err}"
         assert done.out
