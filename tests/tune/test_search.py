@@ -208,7 +208,7 @@ def test_on_the_host_too_asha_is_the_same_when_killed(workdir, monkeypatch):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_killed_by_a_signal_and_resumed(method, whole, workdir):
-    """The command line, killed with SIGKILL at a moment of nobody's choosing, then resumed."""
+    """The command line, killed with SIGKILL at a moment of nobody's choosing, then resumed here."""
     scenario = scenario_of(method)
     (workdir / "pendulum.yaml").write_text(dump(scenario))
     command = [sys.executable, "-c", "from proxima.cli import main; main()", "tune"]
@@ -218,8 +218,9 @@ def test_killed_by_a_signal_and_resumed(method, whole, workdir):
     time.sleep(random.Random(method).random() * 0.2)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    subprocess.run([*command, "--resume", "pendulum"], check=True, stdout=subprocess.DEVNULL)
-    assert content(find_search("pendulum")) == content(whole(method))
+    files = find_search("pendulum")
+    resume_search(files, SILENT)
+    assert content(files) == content(whole(method))
 
 
 def _wait_for(condition, process, seconds: float = 120.0) -> None:
