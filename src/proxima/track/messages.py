@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
-from proxima.track.tracker import Candidate, RegisteredModel, RunIds, Status
+from proxima.track.tracker import Candidate, FinishedRun, RegisteredModel, RunIds, Status
 
 
 class ChildRun(NamedTuple):
@@ -28,7 +28,9 @@ class Plan(NamedTuple):
     run_id: str
     params: Mapping[str, str]
     children: Sequence[ChildRun]
-    about: Mapping[str, str]  # MLflow's own tags: what runs, by whom, started how
+    about: Mapping[
+        str, str
+    ]  # tags of every run, MLflow's own among them: what runs, by whom, started how
     resume_parent: str | None = None
     resume_children: Sequence[str] = ()
 
@@ -40,6 +42,12 @@ class Metrics(NamedTuple):
     step: int
     timestamp: int
     values: Mapping[str, float]
+
+
+class FinishedRuns(NamedTuple):
+    """To the process: runs below the whole, each with all there is to it."""
+
+    runs: Sequence[FinishedRun]
 
 
 class Artifacts(NamedTuple):
@@ -84,7 +92,7 @@ class Finished(NamedTuple):
     """From the process, last: all that could be done is done."""
 
 
-Work = Metrics | Artifacts | Registration | Finish
+Work = Metrics | FinishedRuns | Artifacts | Registration | Finish
 # RunIds: the runs are open; RegisteredModel: a policy is in the Model Registry
 Answer = RunIds | RegisteredModel | Progress | Warned | Failed | Finished
 Message = Plan | Work | Answer
@@ -103,6 +111,8 @@ def decode(line: bytes) -> Any:
     message = KINDS[kind](*fields)
     if isinstance(message, Plan):  # JSON has lists only
         return message._replace(children=[ChildRun(*child) for child in message.children])
+    if isinstance(message, FinishedRuns):
+        return FinishedRuns([FinishedRun(*run) for run in message.runs])
     if isinstance(message, Registration):
         return message._replace(candidate=Candidate(*message.candidate))
     return message

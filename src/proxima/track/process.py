@@ -33,6 +33,7 @@ from proxima.track.tracker import (
     STALLED_SECONDS,
     Attributes,
     Candidate,
+    FinishedRun,
     RegisteredModel,
     RunIds,
     Spans,
@@ -55,6 +56,7 @@ def connect(
     trials: Sequence[int],
     *,
     description: str = "",
+    tags: Mapping[str, str] | None = None,
     stages: Sequence[str] = (),
     resume_from: RunIds | None = None,
     warn: Callable[[str], None],
@@ -62,6 +64,7 @@ def connect(
     """A tracker for run `run_id` of experiment `name` whose trials have these seeds; never waits.
 
     Each trial is a child run, or with `stages` one per stage; these are numbered trial by trial.
+    A search has no trials: its children come when they are over, by `log_finished`.
 
     With `resume_from` the named runs are opened again and go on. Metrics keep the values first
     logged: what a resumed trial reports a second time, at a step the store already holds for that
@@ -84,7 +87,8 @@ def connect(
         for k, seed in enumerate(trials)
         for stage in (stages or ("",))
     ]
-    plan = Plan(uri, name, run_id, texts, children, about(description), *(resume_from or ()))
+    every = {**about(description), **(tags or {})}
+    plan = Plan(uri, name, run_id, texts, children, every, *(resume_from or ()))
     return start_writer(plan, config.register, warn)
 
 
@@ -118,6 +122,9 @@ def start_writer(plan: Plan, register: bool, warn: Callable[[str], None]) -> Tra
         values = {name: float(value) for name, value in metrics.items()}
         process.put(messages.Metrics(trial, step, time.time_ns() // 1_000_000, values))
 
+    def log_finished(runs: Sequence[FinishedRun]) -> None:
+        process.put(messages.FinishedRuns(runs))
+
     def log_artifacts(trial: int | None, path: Path, artifact_path: str | None) -> None:
         process.put(messages.Artifacts(trial, str(path.absolute()), artifact_path))
 
@@ -128,6 +135,7 @@ def start_writer(plan: Plan, register: bool, warn: Callable[[str], None]) -> Tra
     return Tracker(
         log_metrics=log_metrics,
         log_parent_metrics=partial(log_metrics, None),
+        log_finished=log_finished,
         log_artifacts=log_artifacts,
         register=register_policy,
         finish=process.finish,

@@ -1,6 +1,8 @@
 """Runs in MLflow: one experiment per scenario, one parent run per run, one child run per trial,
 or per stage of a trial.
 
+A search is such a parent too; its children, the configurations, come from finished.py.
+
 Always with explicit run ids, because MLflow's fluent functions keep one active run for the whole
 process. NaN is logged, since a diverged loss should be seen; infinities are not, since MLflow's
 databases would turn them into 1.8e308.
@@ -8,7 +10,7 @@ databases would turn them into 1.8e308.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from proxima.core.addresses import masked
@@ -18,15 +20,20 @@ from proxima.track.tracker import RunIds
 
 MAX_METRICS = 1000  # MLflow's limits for one log_batch
 MAX_PARAMS = 100
+PARENT = "mlflow.parentRunId"  # the tag by which MLflow knows whose child a run is
+NUMBER = "number"  # the parameter by which a finished run is known again
 MLFLOW_STATUS = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
 
 
 class Session(NamedTuple):
-    """An open connection; `last_steps` holds a resumed run's newest step per metric."""
+    """An open connection."""
 
     client: Any
     ids: RunIds
-    last_steps: Mapping[str, Mapping[str, int]]
+    experiment_id: str
+    tags: Mapping[str, str]  # of every run
+    last_steps: Mapping[str, Mapping[str, int]]  # of resumed runs: the newest step per metric
+    numbers: frozenset[int]  # of the finished runs that a resumed run has below it
 
     def run(self, trial: int | None) -> str:
         """The MLflow run of a trial, or of the whole."""
@@ -43,25 +50,29 @@ def open_session(plan: Plan, warn: Callable[[str], None]) -> Session:
             with expecting("RESOURCE_ALREADY_EXISTS"):  # another process may be making it too
                 client.create_experiment(plan.name)
         experiment_id = client.get_experiment_by_name(plan.name).experiment_id
+    tags = {"proxima.run_id": plan.run_id, **plan.about}
     if plan.resume_parent is not None:
         ids = RunIds(plan.resume_parent, tuple(plan.resume_children))
         with expecting("RESOURCE_DOES_NOT_EXIST"):
             known = {run_id: client.get_run(run_id) for run_id in (ids.parent, *ids.children)}
             last_steps = {run_id: reopen_run(client, run) for run_id, run in known.items()}
-            return Session(client, ids, last_steps)
+            experiment_id = known[ids.parent].info.experiment_id
+            # Only a search has children that are not in the plan.
+            below = () if plan.children else finished_numbers(client, experiment_id, ids.parent)
+            return Session(client, ids, experiment_id, tags, last_steps, frozenset(below))
         warn(f"The run to resume is not in {masked(plan.uri)}; tracked as a new run there.")
-    return Session(client, create_runs(client, experiment_id, plan), {})
+    ids = create_runs(client, experiment_id, plan, tags)
+    return Session(client, ids, experiment_id, tags, {}, frozenset())
 
 
-def create_runs(client: Any, experiment_id: str, plan: Plan) -> RunIds:
+def create_runs(client: Any, experiment_id: str, plan: Plan, tags: Mapping[str, str]) -> RunIds:
     """A parent run with the parameters, and below it its children, each with its own seed."""
-    tags = {"proxima.run_id": plan.run_id, **plan.about}
     parent = client.create_run(experiment_id, tags=tags, run_name=plan.run_id).info.run_id
     log_params(client, parent, plan.params)
-    tags["mlflow.parentRunId"] = parent
     children = []
     for child in plan.children:
-        run_id = client.create_run(experiment_id, tags=tags, run_name=child.name).info.run_id
+        below = {**tags, PARENT: parent}
+        run_id = client.create_run(experiment_id, tags=below, run_name=child.name).info.run_id
         own = {"trial": str(child.trial), "seed": str(child.seed)}
         own |= {"stage": child.stage} if child.stage else {}
         log_params(client, run_id, {**plan.params, **own})
@@ -77,6 +88,19 @@ def reopen_run(client: Any, run: Any) -> dict[str, int]:
         name: max(metric.step for metric in client.get_metric_history(run_id, name))
         for name in run.data.metrics
     }
+
+
+def finished_numbers(client: Any, experiment_id: str, parent: str) -> Iterator[int]:
+    """The numbers of the finished runs below a run, also of those that somebody has deleted since."""
+    from mlflow.entities import ViewType
+
+    wanted, token = f"tags.`{PARENT}` = '{parent}'", None
+    while True:
+        page = client.search_runs([experiment_id], wanted, ViewType.ALL, page_token=token)
+        yield from (int(run.data.params[NUMBER]) for run in page if NUMBER in run.data.params)
+        token = page.token
+        if not token:
+            return
 
 
 def log_params(client: Any, run_id: str, params: Mapping[str, str]) -> None:
@@ -103,9 +127,14 @@ def log_metrics(session: Session, waiting: Sequence[Metrics]) -> int:
             elif step > last_steps.get(name, -1):
                 batches[run_id].append(Metric(name, value, timestamp, step))
     for run_id, metrics in batches.items():
-        for start in range(0, len(metrics), MAX_METRICS):
-            session.client.log_batch(run_id, metrics=metrics[start : start + MAX_METRICS])
+        log_points(session.client, run_id, metrics)
     return infinite
+
+
+def log_points(client: Any, run_id: str, metrics: Sequence[Any]) -> None:
+    """Write a run's metrics, given as MLflow's own objects."""
+    for start in range(0, len(metrics), MAX_METRICS):
+        client.log_batch(run_id, metrics=metrics[start : start + MAX_METRICS])
 
 
 def close_runs(session: Session, work: Finish) -> None:

@@ -64,6 +64,20 @@ class Candidate(NamedTuple):
     score: float | None  # higher is better; the version with the highest is the model's champion
 
 
+class FinishedRun(NamedTuple):
+    """A run below the whole of which the tracker hears when it is over; times are milliseconds since 1970."""
+
+    number: int  # below the whole, where no two runs have the same
+    name: str
+    params: Mapping[str, str]
+    metrics: Mapping[
+        str, Sequence[tuple[int, float]]
+    ]  # by name: steps, and the finite value at each
+    tags: Mapping[str, str]
+    start: int
+    end: int  # also the time of its metrics
+
+
 class TrackingOutcome(NamedTuple):
     """What became of a run's tracking; `error` is None when everything arrived."""
 
@@ -81,6 +95,8 @@ class Tracker(NamedTuple):
     """(trial, step, metrics): numbers of one trial at an environment step."""
     log_parent_metrics: Callable[[int, Mapping[str, float]], None]
     """(step, metrics): numbers over all trials."""
+    log_finished: Callable[[Sequence[FinishedRun]], None]
+    """(runs): whole runs below this one; those whose number it had before it was resumed are left out."""
     log_artifacts: Callable[[int | None, Path, str | None], None]
     """(trial, file or directory, artifact path): read later, so it must stay until `finish`."""
     register: Callable[[int, Candidate], None]
@@ -106,6 +122,7 @@ def no_tracker() -> Tracker:
     return Tracker(
         log_metrics=lambda trial, step, metrics: None,
         log_parent_metrics=lambda step, metrics: None,
+        log_finished=lambda runs: None,
         log_artifacts=lambda trial, path, artifact_path: None,
         register=lambda trial, candidate: None,
         finish=lambda trial_statuses, status: outcome,

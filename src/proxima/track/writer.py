@@ -1,8 +1,8 @@
 """The tracking process, `python -m proxima.track.writer`: messages in, MLflow's store out.
 
     stdin ─► receiver thread ─► inbox ─► open or reopen the runs, then until `Finish`
-                   take what waits ─► one log_batch per run ─► artifacts ─► registrations
-                                                               └─► answers ─► stdout
+        take what waits ─► one log_batch per run ─► finished runs ─► artifacts ─► registrations
+                                                                     └─► answers ─► stdout
 
 Its life hangs on the run's. When the run goes without a `Finish`, even by kill -9, what has
 arrived is written and the runs are closed as interrupted. Signals to stop are the run's to act on, not ours.
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from proxima.track import messages
+from proxima.track.finished import write_finished
 from proxima.track.messages import Answer, Finish, Plan, Work
 from proxima.track.registry import register_policy
 from proxima.track.runs import Session, close_runs, log_metrics, open_session
@@ -80,6 +81,8 @@ class Writer:
         self._left_out += Counter({"infinite metric values": log_metrics(session, metrics)})
         for work in waiting:
             match work:
+                case messages.FinishedRuns(runs):
+                    write_finished(session, runs, self._note_progress)
                 case messages.Artifacts(path=path) if not Path(path).exists():
                     self._left_out["files that were gone"] += 1
                 case messages.Artifacts(trial, path, artifact_path):
