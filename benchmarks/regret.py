@@ -19,8 +19,10 @@ import numpy as np
 from proxima.report.statistics import aggregate
 from proxima.run.files import write_json
 from proxima.scenario import load
+from proxima.track.tracker import no_tracker
 from proxima.tune.files import SearchFiles
 from proxima.tune.search import Watch, prepare_search, run_search
+from proxima.tune.tracking import Tracking
 
 TUNING_SEEDS = 5
 WHOLE = 32  # trainings whose steps a search has
@@ -73,10 +75,12 @@ def search(problem: str, method: str, seed: int, output: Path) -> Outcome:
         | METHODS[method],
     }
     folder.mkdir(parents=True, exist_ok=True)
-    watch = Watch(print, lambda standing: None)
-    result = run_search(
-        prepare_search(load(problem, settings), watch, SearchFiles(folder)), test=False
+    watch, tracking = (
+        Watch(print, lambda standing: None),
+        Tracking(no_tracker(), "", lambda run: None),
     )
+    prepared = prepare_search(load(problem, settings), watch, SearchFiles(folder))
+    result = run_search(prepared, tracking, test=False)
     (chosen,) = result.choosing
     values = [-np.inf if value is None else value for value in chosen.values]
     outcome = Outcome(values, result.steps, result.seconds)

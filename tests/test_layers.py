@@ -69,6 +69,7 @@ ALLOWED = {
         "run",
         "scenario",
         "terminal",
+        "track",
         "train",
         "yaml",
     },

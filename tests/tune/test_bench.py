@@ -96,6 +96,14 @@ def test_nothing_compiles_when_lanes_go_on_with_other_configurations():
     assert [each._cache_size() for each in (chunk, _evaluate, _init)] == sizes
 
 
+def test_a_stretch_without_updates_changes_nothing():
+    bench = bench_of(small())
+    bench.begin({0: Start(FIRST, 5)})
+    before = bench.take(0)
+    assert bench.advance([0] * 4) == [{"episode/count": 0.0}] * 4
+    assert equal_trees(bench.take(0), before)
+
+
 def test_a_copy_has_the_others_learner_its_own_streams_and_its_own_numbers():
     bench = bench_of(small())
     bench.begin({lane: Start(settings, lane) for lane, settings in enumerate([FIRST, *OTHERS])})

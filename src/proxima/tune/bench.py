@@ -92,6 +92,8 @@ class Bench:
             totals = {name: totals.get(name, 0.0) + values for name, values in counted.items()}
             done += np.where(active, amount, 0)
         self.states = self.loaded.program.reseed(self.states)
+        if not totals:  # more evaluations than updates
+            return [{"episode/count": 0.0} for _ in range(self.width)]
         return [trial_metrics(totals, lane, max(1, done[lane])) for lane in range(self.width)]
 
     def evaluate(self) -> list[Score]:

@@ -1,22 +1,31 @@
-"""Searches planned, started and resumed, and what they leave on the disk."""
+"""Searches planned, started and resumed, and what they leave on the disk and with the tracker."""
 
 import os
 import shlex
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from proxima.build import importable_directories, make_importable
+from proxima.report.statistics import aggregate
 from proxima.run.files import read_json, read_text, write_json, write_text
-from proxima.scenario import Scenario, changed, dump, from_mapping, parse
+from proxima.run.lock import locked
+from proxima.run.signals import raising
+from proxima.scenario import Scenario, changed, dump, from_mapping, parse, to_stored
+from proxima.track.process import connect
+from proxima.track.tracker import RunIds, Status
 from proxima.tune import table
 from proxima.tune.check import SOURCE
 from proxima.tune.files import SearchFiles, create_search
 from proxima.tune.lineage import last_settings
 from proxima.tune.results import SearchResult
 from proxima.tune.search import (
+    TUNING_ROLE,
     Search,
+    Standing,
     Watch,
+    best_first,
     check_first,
     drawn_at_first,
     expected_steps,
@@ -26,6 +35,8 @@ from proxima.tune.search import (
     run_search,
     steps_again,
 )
+from proxima.tune.tracking import Tracking
+from proxima.tune.verdict import numbers
 
 
 class Plan(NamedTuple):
@@ -98,24 +109,90 @@ def write_report(files: SearchFiles, result: SearchResult, out: Path | None = No
 
     path = out or files.report
     root = os.path.relpath(files.root)
-    at_home = files.output.resolve() == Path("logs").resolve()
-    options = "" if at_home else f" --output {shlex.quote(str(files.output))}"
-    write_page(path, search_page(result, root, options), "report")
+    write_page(path, search_page(result, root, _output_option(files)), "report")
     return path
 
 
-def _run(search: Search, info: dict[str, Any]) -> SearchResult:
-    files = search.files
-    write_json(files.info, info | {"status": "running"})
-    try:
-        result = run_search(search)
-    except BaseException as error:
-        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-        write_json(files.info, info | {"status": status})
-        raise
-    _write_result(search, result)
-    write_json(files.info, info | {"status": "finished"})
+def _run(search: Search, started: dict[str, Any]) -> SearchResult:
+    """While it runs, a search is this process's alone; an error is noted and passed on."""
+    files, info = search.files, dict(started)
+
+    def note(**changes: str) -> None:
+        info.update(changes)
+        write_json(files.info, info)
+
+    with locked(files.root), raising():
+        note(status="running")
+        known = info.get("mlflow_run_id")
+        tracking = _connect(search, known, lambda run_id: note(mlflow_run_id=run_id))
+        try:
+            watch = _noting(search.watch, tracking)
+            result = run_search(search._replace(watch=watch), tracking)
+            _write_result(search, result)
+            written = (files.best, files.result, files.table, files.report)
+            tracking.hand_over_whole(result.steps, figures(result), written)
+            tracking.finish("finished")
+        except BaseException as error:
+            status: Status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            note(status=status)  # first of all: who asked us to stop may not wait for the tracker
+            _say_how_to_go_on(search, status)
+            tracking.finish(status)
+            raise
+        note(status="finished")
     return result
+
+
+def _say_how_to_go_on(search: Search, status: Status) -> None:
+    what = "Stopped." if status == "interrupted" else "The search failed."
+    remedy = "To go on:" if status == "interrupted" else "To go on, once the cause is mended:"
+    command = f"proxima tune --resume {search.files.search_id}{_output_option(search.files)}"
+    search.watch.say(f"{what} {remedy}  {command}")
+
+
+def _output_option(files: SearchFiles) -> str:
+    """What a command needs besides a search's id to find it."""
+    at_home = files.output.resolve() == Path("logs").resolve()
+    return "" if at_home else f" --output {shlex.quote(str(files.output))}"
+
+
+def _connect(search: Search, known: str | None, note: Callable[[str], None]) -> Tracking:
+    """The search's tracked run, opened again where there is one."""
+    scenario = search.scenario
+    tracker = connect(
+        scenario.tracking,
+        scenario.name,
+        search.files.search_id,
+        to_stored(scenario),
+        (),
+        description=scenario.description,
+        tags={"proxima.kind": "search"},
+        resume_from=None if known is None else RunIds(known, ()),
+        warn=search.watch.say,
+    )
+    return Tracking(tracker, search.rules(TUNING_ROLE, 1).objective.metric, note)
+
+
+def _noting(watch: Watch, tracking: Tracking) -> Watch:
+    """The same, and after every chunk of whichever phase the tracked run is noted, if it is known by then."""
+
+    def show(standing: Standing) -> None:
+        tracking.note_run()
+        watch.show(standing)
+
+    return watch._replace(show=show)
+
+
+def figures(result: SearchResult) -> dict[str, float]:
+    """A search in a few numbers, as the tracker has them; what cannot be said is left out."""
+    best, tested = best_first(result), {each.number: each.values for each in result.test}
+    known = {
+        "search/configurations": len(result.configurations),
+        "search/best_value": best[0].value if best else None,
+        "search/chosen": result.chosen,
+        "test/best_iqm": aggregate(numbers(tested.get(result.chosen, ())))["iqm"],
+        "test/own_iqm": aggregate(numbers(tested.get(None, ())))["iqm"],
+    }
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def _started() -> dict[str, Any]:

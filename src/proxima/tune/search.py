@@ -19,8 +19,6 @@ import numpy as np
 
 from proxima.build import domain_of
 from proxima.core.seeds import trial_seeds
-from proxima.run.lock import locked
-from proxima.run.signals import raising
 from proxima.scenario import EnvironmentScenario, changed, to_stored
 from proxima.scenario.search import SearchConfig
 from proxima.train.convergence import ConvergenceConfig
@@ -56,6 +54,7 @@ from proxima.tune.population import (
 from proxima.tune.programs import Programs
 from proxima.tune.results import Configuration, Confirmed, Curve, SearchResult, State
 from proxima.tune.sequence import run_sequence
+from proxima.tune.tracking import Tracking
 
 TUNING_ROLE, CHOOSING_ROLE = 0x7E57, 0xC400  # the random streams of both kinds of seeds
 FEWEST_TRIALS = 6  # of what is run again; an even number lies well on two devices
@@ -159,17 +158,17 @@ def width_of(config: SearchConfig, configs: int) -> int:
     return wanted + wanted % 2 if wanted > 1 else 1
 
 
-def run_search(search: Search, test: bool = True) -> SearchResult:
+def run_search(search: Search, tracking: Tracking, test: bool = True) -> SearchResult:
     """The whole search, from where it stands to its end; without `test` what is chosen is not tested."""
-    with locked(search.files.root), raising():
-        make_ready(search)
-        try:
-            searched = _bred if search.config.method == "pbt" else _searched
-            result = _chosen(search, searched(search))
-            return _tested(search, result) if test else result
-        finally:
-            if search.programs is not None:
-                search.programs.close()
+    make_ready(search)
+    try:
+        result = _bred(search) if search.config.method == "pbt" else _searched(search, tracking)
+        tracking.hand_over(result.configurations)
+        result = _chosen(search, result)
+        return _tested(search, result) if test else result
+    finally:
+        if search.programs is not None:
+            search.programs.close()
 
 
 def make_ready(search: Search) -> None:
@@ -216,9 +215,8 @@ def steps_again(search: Search) -> int:
     return int(runs * search.scenario.training.max_steps)
 
 
-def _carry_out(search: Search, phase: Phase, role: int, name: str) -> Carried:
+def _carry_out(search: Search, phase: Phase, role: int, show: Callable[[Carried], None]) -> Carried:
     """All orders of a phase: in lanes side by side, or one after the other."""
-    show = partial(_show, search, name)
     if search.programs is None:
         return run_sequence(
             phase, lambda settings: changed(search.scenario, dict(settings), SOURCE), show
@@ -226,16 +224,21 @@ def _carry_out(search: Search, phase: Phase, role: int, name: str) -> Carried:
     return run_phase(phase, search.programs, search.bench(role), show)
 
 
-def _searched(search: Search) -> SearchResult:
+def _searched(search: Search, tracking: Tracking) -> SearchResult:
     """All configurations, drawn, trained and dropped by the method."""
     config = search.config
+
+    def show(carried: Carried) -> None:
+        _show(search, "search", carried)
+        tracking.follow(carried, partial(_configuration, carried))
+
     phase = Phase(
         search.files.root / "search",
         partial(make_method, config, search.ranges, search.check),
         search.rules(TUNING_ROLE, config.seeds),
         to_stored(search.scenario),
     )
-    carried = _carry_out(search, phase, TUNING_ROLE, "search")
+    carried = _carry_out(search, phase, TUNING_ROLE, show)
     configurations = [_configuration(carried, n) for n in range(len(carried.method.settings))]
     return _result(search, configurations, carried.ledger.steps, carried.ledger.seconds)
 
@@ -317,7 +320,7 @@ def _chosen(search: Search, result: SearchResult) -> SearchResult:
         to_stored(search.scenario),
         schedules,
     )
-    carried = _carry_out(search, phase, CHOOSING_ROLE, "choosing")
+    carried = _carry_out(search, phase, CHOOSING_ROLE, partial(_show, search, "choosing"))
     choosing = tuple(
         Confirmed(each.number, carried.values(place), rules.seeds) for place, each in enumerate(few)
     )
