@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tuning import tune, tune_growth
 from turns import HERE, ask, finish, start, venvs
 
 
@@ -158,6 +159,8 @@ OTHERS: dict[str, Callable[[int], dict[str, Any]]] = {
     "trading_growth": trading_growth,
     "double_buffering": double_buffering,
     "language_memory": language_memory,
+    "tune": tune,
+    "tune_growth": tune_growth,
     "solve": solve,
     "help": help_seconds,
 }
