@@ -83,13 +83,14 @@ class Ledger:
 
 def to_json(ledger: Ledger) -> dict[str, Any]:
     """As a checkpoint holds it; events, and the trainings of values that were told, have a file."""
+    still_open = ledger.open
     return {
         "lanes": [None if lane is None else _lane_json(lane) for lane in ledger.lanes],
         "waiting": [list(job) for job in ledger.waiting],
         "trainings": [
             [*seat, _training_json(each)]
             for seat, each in ledger.trainings.items()
-            if seat[0] in ledger.open
+            if seat[0] in still_open
         ],
         "finished": [list(pair) for pair in ledger.finished.items()],
         "events": len(ledger.events),

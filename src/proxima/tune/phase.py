@@ -41,10 +41,11 @@ def run_phase(
     phase: Phase, programs: Programs, bench: Bench, show: Callable[[Carried], None]
 ) -> Carried:
     """What came of all orders; an interruption is saved and raised."""
+    began = time.perf_counter()  # drawing configurations takes its time too
     store = Store(phase.folder, phase.scenario, bench.width)
     engine = _opened(phase, programs, bench, store)
     carried = Carried(engine.method, engine.rules, engine.ledger, engine.program_of)
-    before, began = engine.ledger.seconds, time.perf_counter()
+    before = engine.ledger.seconds
     if engine.ledger.is_over:
         return carried
     with interruptible() as interrupted:

@@ -438,7 +438,7 @@ def _show(search: Search, phase: str, carried: Carried) -> None:
     values = {
         event.number: event.value for event in carried.ledger.events if isinstance(event, Outcome)
     }
-    done = [n for n in values if n not in carried.ledger.open]
+    done = values.keys() - carried.ledger.open
     best = max(values, key=lambda number: values[number], default=None)
     shown: tuple[float | None, Settings | None] = (None, None)
     if best is not None:
