@@ -3,6 +3,7 @@
 All but that of packing, which compiles for half a minute and shares its loop with `ours.py`.
 """
 
+import json
 import runpy
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from proxima.core.errors import ProximaError
+from proxima.scenario import load
+from proxima.tune.check import check_runnable, checked_ranges
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 ONCE = ("--repeat", "1", "--updates", "1")
@@ -66,3 +69,15 @@ def test_methods_are_set_beside_each_other_seed_by_seed(tmp_path):
         methods["into"](page, text)
     assert page.read_text().startswith("before\n") and page.read_text().endswith("\nafter\n")
     assert page.read_text().count("| SFT |") == 1 and "old" not in page.read_text()
+
+
+def test_the_task_of_a_search_is_one_that_a_scenario_takes(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
+    command = runpy.run_path(str(BENCHMARKS / "ours_tune.py"))["command"]
+    words = [word.partition("=")[::2] for word in command(8, seed=1)]
+    settings = [value for option, value in words if option == "--set"]
+    space = dict(value.split("=") for option, value in words if option == "--search")
+    scenario = load("cartpole", [*settings, f"search.space={json.dumps(space)}"])
+    check_runnable(scenario)
+    assert checked_ranges(scenario).keys() == space.keys() and len(space) == 6
+    assert scenario.search.configs == 8 and scenario.training.max_steps == 20_000
