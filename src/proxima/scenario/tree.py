@@ -6,6 +6,7 @@ and `network` depend on a key in them, so the scenario's class is generic over b
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
+from functools import cache
 from typing import (
     Annotated,
     Any,
@@ -132,7 +133,8 @@ def class_of(merged: Mapping[str, Any]) -> Any:
     return kind[tuple(configs)] if configs else kind
 
 
-def section_types(kind: Any) -> dict[str, Any]:
+@cache  # a search reads thousands of scenarios
+def section_types(kind: Any) -> Mapping[str, Any]:
     """The types of a config class's fields by name; a generic class's parameters filled in.
 
     A scenario's own sections come between those that every scenario begins and ends with.
