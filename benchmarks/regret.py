@@ -21,7 +21,8 @@ from proxima.run.files import write_json
 from proxima.scenario import load
 from proxima.track.tracker import no_tracker
 from proxima.tune.files import SearchFiles
-from proxima.tune.search import Watch, prepare_search, run_search
+from proxima.tune.plan import Watch, prepare_search
+from proxima.tune.search import run_search
 from proxima.tune.tracking import Tracking
 
 TUNING_SEEDS = 5

@@ -21,15 +21,9 @@ from proxima.run.files import read_json
 from proxima.scenario import changed, dump, to_mapping
 from proxima.tune import store
 from proxima.tune.files import SearchFiles, find_search
+from proxima.tune.outcomes import best_first
+from proxima.tune.plan import CHOOSING_ROLE, TUNING_ROLE, Watch, prepare_search, seeds_of
 from proxima.tune.run import load_scenario, read_result, resume_search, start_search
-from proxima.tune.search import (
-    CHOOSING_ROLE,
-    TUNING_ROLE,
-    Watch,
-    best_first,
-    prepare_search,
-    seeds_of,
-)
 
 METHODS = ["random", "grid", "sobol", "asha", "tpe", "cma-es", "pbt"]
 SILENT = Watch(lambda text: None, lambda standing: None)

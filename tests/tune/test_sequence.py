@@ -7,8 +7,8 @@ from proxima import load
 from proxima.core.errors import ProximaError
 from proxima.tune import sequence
 from proxima.tune.files import find_search
+from proxima.tune.plan import Watch
 from proxima.tune.run import resume_search, start_search
-from proxima.tune.search import Watch
 
 RATE = "ppo.learning_rate"
 SILENT = Watch(lambda text: None, lambda standing: None)

@@ -19,9 +19,9 @@ from proxima.track.tracker import FinishedRun, RunIds, no_tracker
 from proxima.tune import run, store, tracking
 from proxima.tune import search as search_module
 from proxima.tune.files import SearchFiles, find_search
+from proxima.tune.plan import Watch
 from proxima.tune.results import Confirmed
 from proxima.tune.run import resume_search, start_search
-from proxima.tune.search import Watch
 
 pytestmark = THEIR_WARNINGS
 SILENT = Watch(lambda text: None, lambda standing: None)

@@ -91,7 +91,8 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str
 def to_mapping(scenario: Scenario) -> dict[str, Any]:
     """The whole scenario in plain values that JSON can hold."""
     plain = _plain(asdict(scenario), "scenario", ())
-    return {name: plain[name] for name in section_types(type(scenario))}
+    kind: Any = type(scenario)
+    return {name: plain[name] for name in section_types(kind)}
 
 
 def to_stored(scenario: Scenario) -> dict[str, Any]:

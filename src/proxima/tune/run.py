@@ -19,22 +19,22 @@ from proxima.tune import table
 from proxima.tune.check import SOURCE
 from proxima.tune.files import SearchFiles, create_search
 from proxima.tune.lineage import last_settings
-from proxima.tune.results import SearchResult
-from proxima.tune.search import (
+from proxima.tune.outcomes import best_first
+from proxima.tune.plan import (
     TUNING_ROLE,
     Search,
     Standing,
     Watch,
-    best_first,
     check_first,
     drawn_at_first,
     expected_steps,
     make_ready,
     measured_speed,
     prepare_search,
-    run_search,
     steps_again,
 )
+from proxima.tune.results import SearchResult
+from proxima.tune.search import run_search
 from proxima.tune.tracking import Tracking
 from proxima.tune.verdict import numbers
 

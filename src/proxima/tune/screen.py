@@ -14,9 +14,9 @@ from proxima.scenario.search import Value
 from proxima.terminal import ProgressLine, open_screen
 from proxima.tune.lineage import last_settings
 from proxima.tune.method import Settings
+from proxima.tune.plan import Standing, Watch
 from proxima.tune.results import Confirmed, SearchResult
 from proxima.tune.run import Plan
-from proxima.tune.search import Standing, Watch
 
 PHASES = {"search": "", "choosing": "  choosing among the best"}
 
