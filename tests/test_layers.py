@@ -91,6 +91,7 @@ ALLOWED = {
         "domains.trading.registration",
         "run",
         "scenario",
+        "tune.run",
     },
 }
 COMMANDS = {"cli.console", "cli.options", "terminal"}  # for a domain's own commands alone

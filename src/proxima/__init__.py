@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Trainer,
     )
     from proxima.scenario import Scenario, load
+    from proxima.tune.run import search_settings
 
 __version__ = "0.1.0"
 
@@ -42,6 +43,7 @@ _NAMES = {
         "Trainer",
     ),
     "proxima.scenario": ("Scenario", "load"),
+    "proxima.tune.run": ("search_settings",),
 }
 
 __all__ = [
@@ -61,6 +63,7 @@ __all__ = [
     "resume_experiment",
     "run_multiple_experiments",
     "run_single_experiment",
+    "search_settings",
 ]
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from lanes import LAMBDA, RATE, SPACE, small
 
+import proxima
 from proxima import load
 from proxima.core.errors import ProximaError
 from proxima.core.seeds import trial_seeds
@@ -278,6 +279,11 @@ def test_an_objective_may_be_minimised_and_reach_a_target(workdir):
         each.value for each in quickest.configurations
     )
     assert not math.isnan(quickest.seconds) and os.path.isdir("logs")
+
+
+def test_a_program_searches_too(workdir, capsys):
+    result = proxima.search_settings(scenario_of("random", configs=2), progress=True)
+    assert len(result.configurations) == 2 and "2 of 2 configurations" in capsys.readouterr().err
 
 
 def test_a_search_that_is_only_planned_writes_nothing(workdir):

@@ -71,6 +71,14 @@ def plan_search(scenario: Scenario) -> Plan:
     return Plan(*sizes, programs, steps, again, speed)
 
 
+def search_settings(scenario: Scenario, *, progress: bool = False) -> SearchResult:
+    """The scenario's search from a program; `progress` shows how far it is."""
+    from proxima.tune.screen import shown_search
+
+    with shown_search(scenario.name, progress) as watch:
+        return start_search(scenario, watch)[1]
+
+
 def start_search(scenario: Scenario, watch: Watch) -> tuple[SearchFiles, SearchResult]:
     """A new search over the scenario's settings."""
     search = prepare_search(scenario, watch)

@@ -1,6 +1,7 @@
 """What a person sees of a search: its plan, how far it is, and what came out."""
 
 import math
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,7 +12,7 @@ from proxima.report.numbers import brief
 from proxima.report.statistics import aggregate, interval_words
 from proxima.run.screen import bar, time_left
 from proxima.scenario.search import Value
-from proxima.terminal import ProgressLine, open_screen
+from proxima.terminal import PLAIN, ProgressLine, in_notebook, open_screen
 from proxima.tune.lineage import last_settings
 from proxima.tune.method import Settings
 from proxima.tune.plan import Standing, Watch
@@ -65,6 +66,17 @@ def watching(console: Console, name: str) -> Iterator[Watch]:
         yield Watch(screen.say, lambda standing: screen.show(shown_standing(name, standing)))
     finally:
         screen.close()
+
+
+@contextmanager
+def shown_search(name: str, progress: bool) -> Iterator[Watch]:
+    """For a program: on standard error, in a notebook below the cell, or nothing at all."""
+    if not progress:
+        yield Watch(lambda text: None, lambda standing: None)
+        return
+    stream = sys.stdout if in_notebook() else sys.stderr
+    with watching(Console(file=stream, **PLAIN), name) as watch:
+        yield watch
 
 
 def plan_words(plan: Plan) -> str:
