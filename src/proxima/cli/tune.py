@@ -125,7 +125,7 @@ def _resume(console: Any, reference: str, output: str, json: bool) -> None:
 
 def _say_plan(console: Any, scenario: Any, json: bool) -> None:
     from proxima.cli.console import write
-    from proxima.tune.run import plan_search
+    from proxima.tune.plan import plan_search
     from proxima.tune.screen import plan_words
 
     plan = plan_search(scenario)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from proxima.build import domain_of
-from proxima.scenario import EnvironmentScenario
+from proxima.scenario import EnvironmentScenario, Scenario
 from proxima.scenario.search import SearchConfig
 from proxima.train.convergence import ConvergenceConfig
 from proxima.train.devices import use_compilation_cache
@@ -193,3 +193,35 @@ def expected_steps(search: Search, configs: int, seeds: int, phase: str = "searc
         for i, (begin, end) in enumerate(zip(before, ends, strict=True))
     ]
     return configs * seeds * whole * sum(parts) / config.evaluations
+
+
+class Plan(NamedTuple):
+    """What a search is going to do."""
+
+    method: str
+    configs: int
+    seeds: int
+    lanes: int | None  # None: configurations run one after the other
+    programs: int | None  # None: it depends on what is drawn later
+    steps: float  # of environments, about
+    again: int  # environment steps of what is run again to confirm the best
+    speed: float  # steps of environments per second
+
+
+def plan_search(scenario: Scenario) -> Plan:
+    """The plan of a search, its speed measured; an error where it cannot be run."""
+    search = prepare_search(scenario, Watch(lambda text: None, lambda standing: None))
+    config, steps = search.config, expected_steps(search, search.configs, search.config.seeds)
+    if search.programs is None:
+        return Plan(config.method, search.configs, config.seeds, None, None, steps, 0, 1.0)
+    make_ready(search)
+    try:
+        drawn = drawn_at_first(search)
+        kinds = {search.programs.of(settings) for settings in drawn}
+        programs = len(kinds) if len(drawn) == search.configs else None
+        speed = measured_speed(search, drawn[0])
+    finally:
+        search.programs.close()
+    again = steps_again(search)
+    sizes = config.method, search.configs, config.seeds, search.width
+    return Plan(*sizes, programs, steps, again, speed)

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from proxima.build import importable_directories, make_importable
 from proxima.report.statistics import aggregate
@@ -26,55 +26,18 @@ from proxima.tune.plan import (
     Standing,
     Watch,
     check_first,
-    drawn_at_first,
-    expected_steps,
     make_ready,
-    measured_speed,
     prepare_search,
-    steps_again,
 )
 from proxima.tune.results import SearchResult
+from proxima.tune.screen import shown_search
 from proxima.tune.search import run_search
 from proxima.tune.tracking import Tracking
 from proxima.tune.verdict import numbers
 
 
-class Plan(NamedTuple):
-    """What a search is going to do."""
-
-    method: str
-    configs: int
-    seeds: int
-    lanes: int | None  # None: configurations run one after the other
-    programs: int | None  # None: it depends on what is drawn later
-    steps: float  # of environments, about
-    again: int  # environment steps of what is run again to confirm the best
-    speed: float  # steps of environments per second
-
-
-def plan_search(scenario: Scenario) -> Plan:
-    """The plan of a search, its speed measured; an error where it cannot be run."""
-    search = prepare_search(scenario, Watch(lambda text: None, lambda standing: None))
-    config, steps = search.config, expected_steps(search, search.configs, search.config.seeds)
-    if search.programs is None:
-        return Plan(config.method, search.configs, config.seeds, None, None, steps, 0, 1.0)
-    make_ready(search)
-    try:
-        drawn = drawn_at_first(search)
-        kinds = {search.programs.of(settings) for settings in drawn}
-        programs = len(kinds) if len(drawn) == search.configs else None
-        speed = measured_speed(search, drawn[0])
-    finally:
-        search.programs.close()
-    again = steps_again(search)
-    sizes = config.method, search.configs, config.seeds, search.width
-    return Plan(*sizes, programs, steps, again, speed)
-
-
 def search_settings(scenario: Scenario, *, progress: bool = False) -> SearchResult:
     """The scenario's search from a program; `progress` shows how far it is."""
-    from proxima.tune.screen import shown_search
-
     with shown_search(scenario.name, progress) as watch:
         return start_search(scenario, watch)[1]
 

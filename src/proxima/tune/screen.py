@@ -15,9 +15,8 @@ from proxima.scenario.search import Value
 from proxima.terminal import PLAIN, ProgressLine, in_notebook, open_screen
 from proxima.tune.lineage import last_settings
 from proxima.tune.method import Settings
-from proxima.tune.plan import Standing, Watch
+from proxima.tune.plan import Plan, Standing, Watch
 from proxima.tune.results import Confirmed, SearchResult
-from proxima.tune.run import Plan
 
 PHASES = {"search": "", "choosing": "  choosing among the best"}
 
