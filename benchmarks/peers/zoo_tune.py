@@ -1,6 +1,7 @@
 """RL Baselines3 Zoo's Optuna optimiser on CartPole-v1: configurations of 20,000 steps per minute.
 
-    python benchmarks/peers/zoo_tune.py --configs 6                  one command, as most people start it
+    python benchmarks/peers/zoo_tune.py --configs 6                  one command, one trial at a time
+    python benchmarks/peers/zoo_tune.py --configs 6 --jobs 2         two threads of it
     python benchmarks/peers/zoo_tune.py --configs 6 --processes 2    two that share a study
 
 Same work as ours (tune_task.py): the space, which takes the place of the Zoo's own PPO sampler; random
@@ -11,10 +12,10 @@ are not seeded, which is its own choice; it writes a table at the end, ours chec
 
 Each run is the Zoo's own `train` command with `-optimize`, in a process of its own. `seconds` go from the
 start of the first trial to the end of the last; `whole_seconds` are those of the command. The evaluation has
-10 environments side by side (the Zoo's default is one after the other, which is slower). One process runs
-`--n-jobs` 1 or 2, threads which share Python's lock, whichever a short warm-up finds quicker; two processes
-share a journal as the Zoo's guide to distributed optimisation has it. Torch has one thread: with nets this
-small two are no quicker, and beside other programs many times slower.
+10 environments side by side (the Zoo's default is one after the other, which is slower). `--jobs` are the
+Zoo's `--n-jobs`, threads which share Python's lock; processes share a journal, as in the Zoo's distributed
+optimisation. Torch has one thread everywhere: two jobs or processes would fight for the cores with more, and
+two threads for one job did not end four trials in nine minutes beside other programs.
 """
 
 import argparse
@@ -31,9 +32,6 @@ from typing import Any
 import protocol
 import tune_task
 import venvs
-
-JOBS = (1, 2)
-WARM_UP_CONFIGS = 2  # for each number of jobs
 
 
 def sampler(trial: Any, n_actions: int, n_envs: int, additional_args: dict) -> dict[str, Any]:
@@ -134,13 +132,9 @@ def read_trials(directory: Path) -> list[tuple[datetime, datetime]]:
     return list(trials.values())
 
 
-def prepare(configs: int, processes: int) -> protocol.Run:
-    """A run of one study, each time with other seeds."""
-    if processes == 1:
-        timed = [(search(WARM_UP_CONFIGS, 1, jobs, 0)["seconds"], jobs) for jobs in JOBS]
-        jobs = min(timed)[1]
-    else:
-        jobs = 1
+def prepare(configs: int, processes: int, jobs: int) -> protocol.Run:
+    """A run of one study, each time with other seeds; the Zoo's files are in the page cache by then."""
+    search(processes, processes, 1, seed=0)
     seed = 0
 
     def run() -> dict[str, Any]:
@@ -159,12 +153,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--configs", type=protocol.positive, default=6, help="trials of a study")
     parser.add_argument("--processes", type=protocol.positive, default=1, help="that share a study")
+    parser.add_argument("--jobs", type=protocol.positive, default=1, help="threads of each process")
     parser.add_argument("--repeat", type=protocol.positive, default=1, help="runs without --serve")
     parser.add_argument("--serve", action="store_true", help="obey lines on standard input")
     options = parser.parse_args()
     venvs.enter("zoo")
     protocol.speak(
-        lambda: prepare(options.configs, options.processes), options.repeat, options.serve
+        lambda: prepare(options.configs, options.processes, options.jobs),
+        options.repeat,
+        options.serve,
     )
 
 
