@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
 
+from proxima.core.errors import ProximaError
 from proxima.core.types import TrainState
 from proxima.files import explaining, flush
 from proxima.run.files import read_text, write_text
@@ -113,6 +114,11 @@ class Store:
         """The first lines of a file, which from now on has no others: what came after happens again."""
         path = self._folder / f"{name}.jsonl"
         lines = read_text(path).splitlines(keepends=True)[:count]
+        if len(lines) < count:
+            raise ProximaError(
+                f"{path}: is damaged: it has {len(lines)} lines, and the checkpoint beside it was made "
+                f"after {count}; put the file back, or start a new search"
+            )
         write_text(path, "".join(lines))
         self._written[name] = count
         return [json.loads(line) for line in lines]
