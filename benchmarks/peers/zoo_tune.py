@@ -12,7 +12,7 @@ are not seeded, which is its own choice; it writes a table at the end, ours chec
 
 Each run is the Zoo's own `train` command with `-optimize`, in a process of its own. `seconds` go from the
 start of the first trial to the end of the last; `whole_seconds` are those of the command. The evaluation has
-10 environments side by side (the Zoo's default is one after the other, which is slower). `--jobs` are the
+10 environments side by side (the Zoo's default is one). `--jobs` are the
 Zoo's `--n-jobs`, threads which share Python's lock; processes share a journal, as in the Zoo's distributed
 optimisation. Torch has one thread everywhere: two jobs or processes would fight for the cores with more, and
 two threads for one job did not end four trials in nine minutes beside other programs.
