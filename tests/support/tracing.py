@@ -16,9 +16,9 @@ def traced_update(scenario: Scenario) -> tuple[Any, Any, dict[str, Any]]:
     """The shapes of a trial's state, of the state after an update, and of its metrics."""
     made = []
 
-    def noted(agent, collector, *rest):
+    def noted(agent, collector, *rest, **more):
         made.append((agent, collector))
-        return compiled_program(agent, collector, *rest)
+        return compiled_program(agent, collector, *rest, **more)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reinforcement, "compiled_program", noted)
