@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from proxima.build import domain_of
+from proxima.core.seeds import trial_seeds
 from proxima.scenario import EnvironmentScenario, Scenario
 from proxima.scenario.search import SearchConfig
 from proxima.train.convergence import ConvergenceConfig
@@ -81,7 +82,8 @@ class Search(NamedTuple):
         numbers = seeds_of(scenario, config, role, seeds)
         stage_metric = config.metric or domain_of(scenario).curve(scenario)[1]
         judged = stage_metric, config.objective, config.direction
-        if self.programs is None:
+        if self.programs is None:  # an experiment's seeds follow each other
+            numbers = tuple(trial_seeds(numbers[0], seeds))
             return Rules(numbers, 1, Objective(*judged, None, 0), ConvergenceConfig(), None)
         budget, convergence = scenario.training, scenario.convergence
         objective = Objective(*judged, convergence.target_reward, budget.max_steps)
