@@ -29,6 +29,7 @@ COMMANDS = (
     "evaluate",
     "export",
     "resume",
+    "tune",
     "compare",
     "profile",
     "generate-data",
@@ -81,6 +82,10 @@ def test_help_names_every_command(main):
         ("evaluate", ["RUN", "--episodes", "--trial", "--film", "--data"]),
         ("export", ["RUN", "--onnx", "--trial", "--out"]),
         ("resume", ["RUN"]),
+        (
+            "tune",
+            ["--search", "--method", "--configs", "--seeds", "--resume", "--dry-run", "--no-mlflow"],
+        ),
         ("compare", ["RUN", "--plot"]),
         ("generate-data", ["--scenario", "--pattern", "--set", "--name", "--list"]),
         ("peek", ["DATA", "--plot"]),
