@@ -84,7 +84,15 @@ def test_help_names_every_command(main):
         ("resume", ["RUN"]),
         (
             "tune",
-            ["--search", "--method", "--configs", "--seeds", "--resume", "--dry-run", "--no-mlflow"],
+            [
+                "--search",
+                "--method",
+                "--configs",
+                "--seeds",
+                "--resume",
+                "--dry-run",
+                "--no-mlflow",
+            ],
         ),
         ("compare", ["RUN", "--plot"]),
         ("generate-data", ["--scenario", "--pattern", "--set", "--name", "--list"]),

@@ -106,6 +106,17 @@ def test_asha_goes_on_from_the_states_it_left():
         assert steps == [10 * k // 9 for k in range(1, 10)]
 
 
+@pytest.mark.parametrize("width", [1, 2, 4, 5, 7])
+def test_a_seed_that_ends_before_its_siblings_is_not_lost(width):
+    """Its lane may be needed while the others of its configuration still train."""
+    engine = engine_of("asha", configs=27, seeds=(3, 4, 5), evaluations=9, bench=FakeBench(width))
+    memory = engine._parking
+    while engine.take_up():
+        engine.advance()
+        memory.keep(engine.wanted())
+    assert len(told(engine)) == 27
+
+
 def test_programs_are_loaded_one_after_the_other():
     bench = FakeBench(4)
     engine = engine_of(configs=12, seeds=(3,), bench=bench)

@@ -108,8 +108,12 @@ class Engine:
             self._end_if_done(index)
 
     def wanted(self) -> set[int]:
-        """The configurations whose states must not be lost."""
-        return self.method.wanted() | {job.number for job in self.ledger.waiting if job.begin > 0}
+        """The configurations whose states must not be lost: seeds end before their siblings, too."""
+        jobs = [self._lane(index).job for index in self.ledger.running] + self.ledger.waiting
+        open_ones = {
+            job.number for job in jobs if job.begin > 0 or job.end < self.rules.evaluations
+        }
+        return self.method.wanted() | open_ones
 
     def start_of(self, lane: Lane, state: TrainState | None = None) -> Start:
         """What a lane with this job is begun with."""
