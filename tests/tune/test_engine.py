@@ -134,6 +134,14 @@ def test_asha_parks_what_another_program_pushes_out():
     assert orders and len(told(engine)) == 18
 
 
+def test_programs_go_on_though_what_is_promoted_has_converged():
+    """An order that trains nothing must not look like the end of all orders."""
+    engine = engine_of("asha", configs=40, seeds=(3,), evaluations=9, target=0.3)
+    engine._program_of = lambda settings: int(settings[RATE] * 8)
+    carry_out(engine)
+    assert len(told(engine)) == 40
+
+
 def test_a_metric_that_nobody_records_is_refused():
     engine = engine_of()
     engine.rules = engine.rules._replace(objective=FINAL._replace(metric="eval/retrun_mean"))

@@ -138,6 +138,16 @@ def test_pbt_keeps_its_lineage(whole):
         assert copy.member != copy.source and set(copy.settings) == set(SPACE)
 
 
+def test_pbt_refuses_a_metric_that_nobody_records(workdir):
+    with pytest.raises(ProximaError, match=r"search.metric: eval/retrun_mean is not recorded"):
+        start_search(scenario_of("pbt", metric="eval/retrun_mean"), SILENT)
+
+
+def test_a_population_of_one_has_nobody_to_copy(workdir):
+    _, result = start_search(scenario_of("pbt", configs=1), SILENT)
+    assert result.chosen == 0 and result.copies == ()
+
+
 def test_tuning_choosing_and_test_seeds_are_apart():
     scenario = scenario_of("random")
     tuning = seeds_of(scenario, scenario.search, TUNING_ROLE, 1000)

@@ -29,7 +29,7 @@ FIXED = (
     "telemetry",
 )
 FIXED_KEYS = ("env.name", "env.backend")
-SOURCE = "search.space"
+SOURCE = "search.space"  # what errors about a configuration call its origin
 
 
 def checked_ranges(scenario: Scenario) -> dict[str, Range]:

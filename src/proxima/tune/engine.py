@@ -37,10 +37,14 @@ class Rules(NamedTuple):
     max_episodes: int | None
 
 
-def _unknown_metric(metric: str, known: list[str]) -> ProximaError:
+def metric_of(figures: Row, metric: str) -> float | None:
+    """A metric's value, None where it has none this time; an error where it never has one."""
+    if metric in figures or metric in SOMETIMES:
+        return figures.get(metric)
+    known = [*figures, *SOMETIMES]
     near = difflib.get_close_matches(metric, known, 1)
     hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(known))}"
-    return ProximaError(f"search.metric: {metric} is not recorded; {hint}")
+    raise ProximaError(f"search.metric: {metric} is not recorded; {hint}")
 
 
 def values_of(ledger: Ledger, rules: Rules, number: int) -> tuple[float | None, ...]:
@@ -88,10 +92,12 @@ class Engine:
     def take_up(self) -> bool:
         """Free lanes go on with something else; whether any lane has something to train."""
         self._order()
-        if not self.ledger.running and not self.ledger.waiting and not self._switch():
-            return False
+        # An order of a configuration that has converged is carried out at once: then ask again.
+        while not self.ledger.running and not self.ledger.waiting:
+            if not self._switch():
+                return False
         self._assign()
-        return bool(self.ledger.running)
+        return True
 
     def advance(self) -> None:
         """All lanes to their next evaluation."""
@@ -220,9 +226,7 @@ class Engine:
         whole = self.bench.loaded.updates * lane.done // rules.evaluations
         steps = whole * self.bench.loaded.program.steps_per_update
         before, figures = self.ledger.training(lane.job.seat), row | score.figures
-        value = figures.get(rules.objective.metric)
-        if value is None and rules.objective.metric not in SOMETIMES:
-            raise _unknown_metric(rules.objective.metric, [*figures, *SOMETIMES])
+        value = metric_of(figures, rules.objective.metric)
         watched = [figures[name] for name in row if is_watched(name)]
         is_broken = not np.isfinite(watched).all() or (value is not None and not np.isfinite(value))
         curve = before.curve if value is None or is_broken else (*before.curve, (steps, value))

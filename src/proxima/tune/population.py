@@ -20,7 +20,7 @@ from proxima.run.signals import interruptible
 from proxima.train import checkpoint
 from proxima.train.stage import is_watched
 from proxima.tune.bench import Bench, Start
-from proxima.tune.engine import Rules
+from proxima.tune.engine import Rules, metric_of
 from proxima.tune.method import Settings
 from proxima.tune.objective import Point, score_of, value_of
 from proxima.tune.results import Copy
@@ -103,10 +103,11 @@ def _train(population: Population, rules: Rules, bench: Bench) -> None:
     steps = whole * population.generation // parts * per_update
     for lane in range(lanes):
         figures = rows[lane] | scores[lane].figures
-        value = figures.get(rules.objective.metric)
+        value = metric_of(figures, rules.objective.metric)
         watched = [figures[name] for name in rows[lane] if is_watched(name)]
-        population.broken[lane] = not np.isfinite(watched).all()
-        if value is not None and np.isfinite(value) and not population.broken[lane]:
+        known = [*watched, *([] if value is None else [value])]
+        population.broken[lane] = not np.isfinite(known).all()
+        if value is not None and not population.broken[lane]:
             population.curves[lane].append((steps, value))
 
 
@@ -167,6 +168,8 @@ def check_one_program(settings: Sequence[Settings], program_of: Callable[[Settin
 
 def _check_numbers(settings: Sequence[Settings], bench: Bench) -> None:
     """An error where settings act on the first state only, so that changing them later would do nothing."""
+    if len(settings) < 2:  # nobody is copied
+        return
     names: set[str] = set()
     for path, leaf in jax.tree_util.tree_flatten_with_path(bench.unseeded(settings[:2]).learner)[0]:
         if FIELD not in path and not np.array_equal(leaf[0], leaf[1]):

@@ -21,9 +21,8 @@ from proxima.core.types import PyTree
 from proxima.domains.domain import Prepared
 from proxima.scenario import Scenario, changed, to_mapping
 from proxima.train.program import Lanes, Program
+from proxima.tune.check import SOURCE
 from proxima.tune.method import Settings
-
-SOURCE = "search.space"  # what errors about a configuration call its origin
 
 Numbers = tuple[np.ndarray | None, ...]  # leaves of `Lanes.settings`; None: what all lanes share
 

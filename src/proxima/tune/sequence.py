@@ -1,7 +1,7 @@
 """Configurations one after the other, each an experiment: for scenarios whose stages share no program.
 
-<phase>/settings.jsonl  events.jsonl    what was drawn, ordered and told
-<phase>/<number>/                       the experiment of a configuration
+<phase>/events.jsonl    what was ordered and told
+<phase>/<number>/       the experiment of a configuration
 """
 
 import json
@@ -17,8 +17,6 @@ from proxima.tune.ledger import Ledger, Training, event_line, event_of, told_tra
 from proxima.tune.method import Method, Outcome, Settings, replay
 from proxima.tune.objective import score_of
 from proxima.tune.phase import Carried, Phase
-
-STEPS = 0  # of environments: there are none
 
 
 def run_sequence(
