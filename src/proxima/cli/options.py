@@ -56,3 +56,11 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable."),
 ]
+ScenarioName = Annotated[
+    str | None, argument("SCENARIO", "A shipped scenario's name, or a file.", shipped_names)
+]
+ScenarioOption = Annotated[
+    str | None, typer.Option(help="The same, as an option.", autocompletion=shipped_names)
+]
+ScenarioFile = Annotated[Path | None, path_option("A scenario file of your own.")]
+NoMLflow = Annotated[bool, typer.Option("--no-mlflow", help="Local files only.")]

@@ -1,7 +1,6 @@
 """Commands that train: experiment, resume."""
 
 import json as json_module
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,13 +8,15 @@ import typer
 from proxima.cli.options import (
     Debug,
     Json,
+    NoMLflow,
     Output,
+    ScenarioFile,
+    ScenarioName,
+    ScenarioOption,
     Settings,
     argument,
     as_settings,
-    path_option,
     run_names,
-    shipped_names,
 )
 
 
@@ -26,13 +27,9 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def experiment(
-    name: Annotated[
-        str | None, argument("SCENARIO", "A shipped scenario's name, or a file.", shipped_names)
-    ] = None,
-    scenario: Annotated[
-        str | None, typer.Option(help="The same, as an option.", autocompletion=shipped_names)
-    ] = None,
-    config: Annotated[Path | None, path_option("A scenario file of your own.")] = None,
+    name: ScenarioName = None,
+    scenario: ScenarioOption = None,
+    config: ScenarioFile = None,
     trials: Annotated[int | None, typer.Option(help="Independent repetitions.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the first trial.")] = None,
     max_steps: Annotated[int | None, typer.Option(help="Environment steps per trial.")] = None,
@@ -40,7 +37,7 @@ def experiment(
     generate_data: Annotated[
         bool, typer.Option("--generate-data", help="Write the scenario's data first.")
     ] = False,
-    no_mlflow: Annotated[bool, typer.Option("--no-mlflow", help="Local files only.")] = False,
+    no_mlflow: NoMLflow = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:

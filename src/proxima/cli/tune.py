@@ -1,7 +1,6 @@
 """The command that searches for settings: tune."""
 
 import json as json_module
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,12 +8,13 @@ import typer
 from proxima.cli.options import (
     Debug,
     Json,
+    NoMLflow,
     Output,
+    ScenarioFile,
+    ScenarioName,
+    ScenarioOption,
     Settings,
-    argument,
     as_settings,
-    path_option,
-    shipped_names,
 )
 
 
@@ -24,13 +24,9 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def tune(
-    name: Annotated[
-        str | None, argument("SCENARIO", "A shipped scenario's name, or a file.", shipped_names)
-    ] = None,
-    scenario: Annotated[
-        str | None, typer.Option(help="The same, as an option.", autocompletion=shipped_names)
-    ] = None,
-    config: Annotated[Path | None, path_option("A scenario file of your own.")] = None,
+    name: ScenarioName = None,
+    scenario: ScenarioOption = None,
+    config: ScenarioFile = None,
     search: Annotated[
         list[str] | None,
         typer.Option(
@@ -51,7 +47,7 @@ def tune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say the plan, run nothing.")] = False,
     set_: Settings = None,
     output: Output = "logs",
-    no_mlflow: Annotated[bool, typer.Option("--no-mlflow", help="Local files only.")] = False,
+    no_mlflow: NoMLflow = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
