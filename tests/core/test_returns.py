@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proxima.core.returns import discounted_sums, gae, lambda_returns
+from proxima.core.returns import cut_rows, discounted_sums, gae, lambda_returns, next_values
 
 
 def random_rollout(seed, steps=50, envs=7):
@@ -113,3 +113,45 @@ def test_lambda_returns_are_those_of_a_slow_loop_at_both_endings():
                     break
                 share, at = share * lam, at + 1
             assert float(found[t, b]) == pytest.approx(total, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("often", [0.0, 0.02, 0.3])
+def test_next_values_are_those_of_the_next_observations(often):
+    draw = np.random.default_rng(4)
+    steps, envs, trials = 9, 5, 3
+    shape = (trials, steps, envs)
+    terminated = draw.random(shape) < 0.2
+    truncated = (draw.random(shape) < often) & ~terminated
+    mask = draw.random(shape) > often
+    # A row's next observation is the next row's observation unless the episode ends or a row is no step.
+    obs = draw.normal(size=(trials, steps + 1, envs, 2)).astype(np.float32)
+    goes_on = ~(terminated | truncated) & np.concatenate([mask[:, 1:], mask[:, :1]], axis=1)
+    goes_on[:, -1] = False
+    other = draw.normal(size=(*shape, 2)).astype(np.float32)
+    next_obs = np.where(goes_on[..., None], obs[:, 1:], other)
+    weight = draw.normal(size=(trials, 2)).astype(np.float32)
+
+    def values(weight, seen):
+        return jnp.tanh(seen @ weight)
+
+    def one(weight, obs, next_obs, *flags):
+        return next_values(values, weight, (next_obs,), values(weight, obs), cut_rows(*flags))
+
+    found = jax.vmap(one)(weight, obs[:, :-1], next_obs, terminated, truncated, mask)
+    expected = jax.vmap(values)(weight, next_obs)
+    np.testing.assert_allclose(found[~terminated], expected[~terminated], rtol=1e-5, atol=1e-6)
+    alone = one(weight[0], obs[0, :-1], next_obs[0], terminated[0], truncated[0], mask[0])
+    np.testing.assert_allclose(alone[~terminated[0]], expected[0][~terminated[0]], rtol=1e-5)
+
+
+def test_next_values_evaluate_few_rows_where_an_environment_is_cut_once():
+    rows = []
+
+    def values(_, seen):
+        rows.append(seen.shape[:2])
+        return seen[..., 0]
+
+    cut = jnp.zeros((50, 3), bool).at[10, 1].set(True)
+    seen = jnp.zeros((50, 3, 1))
+    next_values(values, None, (seen,), seen[..., 0], cut)
+    assert rows[0] == (2, 3), "the last row and the cut one"

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from proxima.nets.mlp import linear, mlp, orthogonal
+from proxima.nets.mlp import FEW_OUTPUTS, affine, linear, mlp, orthogonal
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (5, 64), (64, 3), (256, 256), (1, 7), (7, 1)])
@@ -38,3 +38,18 @@ def test_first_weights_call_no_library_that_waits_for_the_thread_pool():
 
     program = jax.jit(init).lower(jnp.arange(8)).as_text()
     assert "lapack" not in program
+
+
+@pytest.mark.parametrize("outputs", [1, 2, FEW_OUTPUTS, FEW_OUTPUTS + 1])
+@pytest.mark.parametrize("leading", [(6,), (3, 4)])
+def test_slopes_of_a_layer_are_the_plain_ones(leading, outputs):
+    keys = jax.random.split(jax.random.key(3), 4)
+    x, slope = (jax.random.normal(keys[i], (*leading, n)) for i, n in enumerate((5, outputs)))
+    weight, bias = jax.random.normal(keys[2], (5, outputs)), jax.random.normal(keys[3], (outputs,))
+
+    def plain(x, weight, bias):
+        return x @ weight + jnp.broadcast_to(bias, (*leading, outputs))
+
+    found, expected = (jax.vjp(each, x, weight, bias)[1](slope) for each in (affine, plain))
+    for mine, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5)

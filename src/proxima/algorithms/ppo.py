@@ -33,7 +33,7 @@ from proxima.core.hyper import make_hyper, without_numbers
 from proxima.core.minibatches import default_sizes, over_minibatches, passes_of, size_faults
 from proxima.core.normalize import Moments, add_samples, first_moments, normalize, scale_rewards
 from proxima.core.parallel import mean_over, standardize, sum_over
-from proxima.core.returns import gae, next_values
+from proxima.core.returns import cut_rows, gae, next_values
 from proxima.core.schedule import learning_rate, rate_numbers, rate_over_budget
 from proxima.core.sequences import (
     along_sequences,
@@ -356,12 +356,12 @@ def values(learner: Learner, rollout: Transition) -> tuple[Array, Array]:
 
     If acting computed no values, the net evaluates all observations here.
     """
-    steps, now = (rollout.obs, rollout.next_obs, rollout.aux.memory), rollout.aux.value
+    now, memory = rollout.aux.value, rollout.aux.memory
     if now is None:
-        seen, _ = see(learner, rollout.obs, rollout.aux.memory)
-        return learner.net.value(seen), values_after(learner, *steps)
-    any_truncated = jnp.any(rollout.truncated[:-1])
-    return now, next_values(values_after, learner, steps, now, any_truncated)
+        now = learner.net.value(see(learner, rollout.obs, memory)[0])
+    cut = cut_rows(rollout.terminated, rollout.truncated, rollout.mask)
+    steps = rollout.obs, rollout.next_obs, memory
+    return now, next_values(values_after, learner, steps, now, cut)
 
 
 def values_after(learner: Learner, obs: PyTree, next_obs: PyTree, memory: PyTree) -> Array:

@@ -28,7 +28,7 @@ from proxima.core.losses import value_error
 from proxima.core.minibatches import default_sizes, over_minibatches, passes_of, size_faults
 from proxima.core.normalize import Moments, add_samples, first_moments, normalize
 from proxima.core.parallel import sum_over
-from proxima.core.returns import lambda_returns, next_values
+from proxima.core.returns import cut_rows, lambda_returns, next_values
 from proxima.core.schedule import learning_rate, on_line, rate_numbers, rate_over_budget
 from proxima.core.spaces import Discrete, zeros
 from proxima.core.trees import blank, merge_leading
@@ -250,11 +250,10 @@ def pqn(config: PQNConfig, problem: Problem) -> PQN:
 def make_batch(learner: Learner, rollout: Transition) -> Batch:
     """The rollout with the targets of Q, (T, B, ...)."""
     hyper = learner.hyper
-    # A row that is no step interrupts as a truncation does.
-    interrupted = jnp.any(rollout.truncated[:-1]) | ~jnp.all(rollout.mask)
+    cut = cut_rows(rollout.terminated, rollout.truncated, rollout.mask)
     target = lambda_returns(
         hyper.reward_scale * rollout.reward,
-        next_values(largest_q, learner, (rollout.next_obs,), rollout.aux, interrupted),
+        next_values(largest_q, learner, (rollout.next_obs,), rollout.aux, cut),
         rollout.terminated,
         rollout.truncated,
         rollout.mask,

@@ -50,6 +50,8 @@ class Network(NamedTuple):
     shares_torso: Callable[[Any, ObservationSpace], bool] = lambda config, space: False
     # config, number of environments → what is remembered when an episode begins: zeros; None: no memory
     memory: Callable[[Any, int], PyTree] = lambda config, num_envs: None
+    # config → whether its products are so small that one core computes them faster than two
+    small: Callable[[Any], bool] = lambda config: False
     raw_observations: bool = False  # it takes observations as they are, never normalised
     # of a scenario whose network section is this config: settings that contradict each other
     checks: Callable[[Any], Iterator[Fault]] = lambda scenario: iter(())
@@ -73,6 +75,11 @@ class NetworkSpec(NamedTuple):
     def remembers(self) -> bool:
         """Whether it is a net with memory, a `Remembering` one."""
         return self.memory(1) is not None
+
+    @property
+    def small(self) -> bool:
+        """Whether its products are so small that one core computes them faster than two."""
+        return self.kind.small(self.config)
 
     def memory(self, num_envs: int) -> PyTree:
         """What so many environments remember when an episode begins, None without a memory."""

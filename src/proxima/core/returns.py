@@ -16,20 +16,44 @@ def next_values(
     learner: Any,
     steps: tuple[PyTree, ...],
     values: Array,
-    interrupted: Array,
+    cut: Array,
 ) -> Array:
-    """The value of the next observation, (T, B), where acting computed that of each observation, `values`.
+    """The value of the next observation, (T, B), from that of each observation, `values`.
 
-    Inside a rollout it is the next row's. The last row is evaluated separately, by `evaluate(learner,
-    *steps)`, and the whole rollout if an episode was cut within it, because the next row is then of another
-    episode. After a termination it is never used.
+    Inside a rollout it is the next row's value. `evaluate(learner, *steps)` gives it for the last row and
+    for each environment's first row in `cut`, where the next row is of another episode; the whole rollout
+    is evaluated only if an environment has several such rows. After a termination it is never used.
     """
-    last = evaluate(learner, *jax.tree.map(lambda leaf: leaf[-1], steps))
-    shifted = jnp.concatenate([values[1:], last[None]])
+    count = len(values)
+    first = jnp.argmax(cut, axis=0)
+    places = jnp.stack([first, jnp.full_like(first, count - 1)])
+
+    def at_places(leaf: Array) -> Array:
+        index = places.reshape(*places.shape, *[1] * (leaf.ndim - 2))
+        return jnp.take_along_axis(leaf, index, axis=0)
+
+    after_cut, after_last = evaluate(learner, *jax.tree.map(at_places, steps))
+    row = jax.lax.broadcasted_iota(first.dtype, values.shape, 0)
+    is_first = cut & (row == jnp.broadcast_to(first, values.shape))
+    shifted = jnp.concatenate([values[1:], after_last[None]])
+    shifted = jnp.where(is_first, jnp.broadcast_to(after_cut, values.shape), shifted)
     after: Array = when(
-        interrupted, lambda _, inputs: evaluate(inputs[0], *inputs[1]), shifted, (learner, steps)
+        jnp.any(jnp.sum(cut, axis=0) > 1),
+        lambda _, inputs: evaluate(inputs[0], *inputs[1]),
+        shifted,
+        (learner, steps),
     )
     return after
+
+
+def cut_rows(terminated: Array, truncated: Array, mask: Array) -> Array:
+    """Rows (T, B) whose next observation has a value but is not the next row's observation.
+
+    An episode was truncated there, or the next row is no step. The last row has no next one.
+    """
+    no_step_next = jnp.concatenate([~mask[1:], jnp.zeros_like(mask[:1])])
+    cut = (truncated | no_step_next) & ~terminated
+    return cut.at[-1].set(False)
 
 
 def gae(

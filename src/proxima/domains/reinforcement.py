@@ -3,6 +3,7 @@
 environments (compiled, or pools on the host) + algorithm ─► agent ─► program ─► a stage over all trials
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache, partial
@@ -42,7 +43,13 @@ def prepare_host(scenario: EnvironmentScenario) -> None:
     """Ask for as many devices as the trials can use."""
     from proxima.train.devices import prepare_host
 
-    prepare_host(scenario.trials, scenario.training.threads)
+    searches = algorithm(scenario.algorithm.name).acting == "search"
+    alone = (
+        not searches
+        and _network(scenario).small
+        and _layout(scenario, 1, os.cpu_count() or 1) == Layout(1, 1)
+    )
+    prepare_host(scenario.trials, scenario.training.threads, alone)
 
 
 def rollout_steps(scenario: Any) -> int:
@@ -73,7 +80,7 @@ def compiled(
         steps = rollout_steps(scenario) * scenario.env.num_envs
         followed = course(curriculum, scenario.training.max_steps, steps)
     problem = _problem(scenario, env.observation_space, env.action_space)
-    layout = _layout(scenario, sample_cost, problem.network.remembers)
+    layout = _layout(scenario, sample_cost, len(jax.devices()))
     axis = DATA if layout.data_devices > 1 else None
     problem = problem._replace(axis=axis, env=env, foresees=foresees)
     chosen = algorithm(scenario.algorithm.name)
@@ -157,9 +164,8 @@ def _check_memory(scenario: Any, built: Built) -> None:
 
 
 def _problem(scenario: Any, observation_space: ObservationSpace, action_space: Space) -> Problem:
-    config, steps = scenario.network, scenario.training.max_steps
+    steps, spec = scenario.training.max_steps, _network(scenario)
     steps_per_update = rollout_steps(scenario) * scenario.env.num_envs
-    spec = NetworkSpec(network(domain_of(scenario), config.kind), config)
     if spec.remembers and not algorithm(scenario.algorithm.name).remembers:
         able = [name for name in ALGORITHMS if algorithm(name).remembers]
         raise ProximaError(
@@ -177,10 +183,15 @@ def _problem(scenario: Any, observation_space: ObservationSpace, action_space: S
     )
 
 
-def _layout(scenario: Any, sample_cost: int, remembers: bool) -> Layout:
+def _network(scenario: Any) -> NetworkSpec:
+    config = scenario.network
+    return NetworkSpec(network(domain_of(scenario), config.kind), config)
+
+
+def _layout(scenario: Any, sample_cost: int, devices: int) -> Layout:
     """The layout for samples of this cost, which a net that remembers learns from in whole sequences."""
-    config, num_envs, devices = scenario.algorithm, scenario.env.num_envs, len(jax.devices())
-    chosen = algorithm(config.name)
+    config, num_envs = scenario.algorithm, scenario.env.num_envs
+    chosen, remembers = algorithm(config.name), _network(scenario).remembers
     sequence = chosen.sequence_steps(config, num_envs) if remembers else 1
     share = chosen.shared_samples(config)
     if share % (devices * sequence) == 0:

@@ -37,6 +37,8 @@ from proxima.nets.encoder import Encoder, TorsoChoice, check_torso, encoder, has
 from proxima.nets.mlp import ACTIVATIONS, MLP, Linear, linear, mlp
 from proxima.nets.recurrent import Recurrent, cell, first_memory, seen_space
 
+SMALL_WIDTH = 128  # units of a layer; at 256 a second core gains a third
+
 
 @dataclass(frozen=True, kw_only=True)
 class MLPConfig:
@@ -186,6 +188,15 @@ def check_spaces(
     check_torso(config.torso, observation_space, env_name)
 
 
+def is_small(config: MLPConfig) -> bool:
+    """Whether two cores would be slower than one: no torso, no memory, and layers up to this wide.
+
+    Measured with PPO, minibatches of 64 to 256 (docs/performance.md).
+    """
+    plain = config.memory == "none" and config.torso in ("auto", "none")
+    return plain and all(width <= SMALL_WIDTH for width in config.hidden)
+
+
 NETWORK = Network(
     config=MLPConfig,
     make=actor_critic_with_memory,
@@ -194,4 +205,5 @@ NETWORK = Network(
         config.shared_trunk or config.memory != "none" or has_torso(config.torso, space)
     ),
     memory=memory,
+    small=is_small,
 )

@@ -32,9 +32,14 @@ class Layout(NamedTuple):
     data_devices: int
 
 
-def prepare_host(trials: int, threads: int) -> None:
-    """Ask for as many host devices as the trials can use; no effect once JAX has started."""
-    ask_for_devices(wanted_devices(trials, os.cpu_count() or 1), threads)
+def prepare_host(trials: int, threads: int, alone: bool = False) -> None:
+    """Ask for as many host devices as the trials can use; no effect once JAX has started.
+
+    `alone` says that a single trial runs on one device. It is then the only one, because XLA has a thread for
+    each device and divides even small products among all threads.
+    """
+    devices = 1 if alone and trials == 1 else wanted_devices(trials, os.cpu_count() or 1)
+    ask_for_devices(devices, threads)
 
 
 def ask_for_devices(devices: int, threads: int) -> None:

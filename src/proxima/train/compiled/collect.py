@@ -57,20 +57,29 @@ class Collector(eqx.Module):
             act_key = jax.random.fold_in(act_key, jax.lax.axis_index(self.axis))
         noise = agent.noise(learner, act_key, (self.steps, key.env.shape[0]))
 
-        def step(carry: PyTree, row: PyTree) -> tuple[PyTree, Transition]:
+        def step(carry: PyTree, row: PyTree) -> tuple[PyTree, PyTree]:
             env_state, obs, memory = carry
             noise, step_key, reset = row
             action, aux, memory = agent.explore(learner, View(obs, env_state, memory), noise)
             env_state, result = jax.vmap(self.env.step)(env_state, action, step_key)
             ended = result.terminated | result.truncated
-            seen = (obs, action, result.reward, result.obs, result.terminated, result.truncated)
-            transition = Transition(*seen, mask=jnp.ones_like(ended), aux=aux)
             nothing = jax.tree.map(jnp.zeros_like, memory)
-            return select(ended, (*reset, nothing), (env_state, result.obs, memory)), transition
+            after = select(ended, (*reset, nothing), (env_state, result.obs, memory))
+            return after, (obs, action, result._replace(metrics={}), aux)
 
         rows = (noise, step_keys, resets)
         start = (actors.env_state, actors.obs, actors.memory)
-        (env_state, obs, memory), rollout = jax.lax.scan(step, start, rows)
+        (env_state, obs, memory), (seen, action, result, aux) = jax.lax.scan(step, start, rows)
+        rollout = Transition(
+            obs=seen,
+            action=action,
+            reward=result.reward,
+            next_obs=result.obs,
+            terminated=result.terminated,
+            truncated=result.truncated,
+            mask=jnp.ones_like(result.terminated),  # every row is a step
+            aux=aux,
+        )
         before, actors = actors, actors._replace(env_state=env_state, obs=obs, memory=memory)
         actors, episodes = finished_episodes(rollout, actors)
         if self.course is not None:
