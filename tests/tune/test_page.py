@@ -145,6 +145,10 @@ def test_a_population_shows_who_copied_whom_and_last_settings():
     assert shown in reader.words and f"learning_rate {first:.4g}" not in reader.words
 
 
+def test_settings_of_a_table_are_counted_by_its_columns():
+    assert "20 configurations tried · 4 settings ·" in words_of(SEARCHES["a table"])
+
+
 def test_the_table_has_the_best_first_and_ends_somewhere():
     few = searches.one_setting(lambda a: a, count=10)
     reader = read(search_page(few, ROOT))

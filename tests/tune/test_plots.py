@@ -1,5 +1,7 @@
 """Pictures of searches of every kind show something, at both widths, and say what they leave out."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 import search_results as searches
@@ -109,6 +111,26 @@ def test_the_level_of_the_scenarios_own_settings_is_within_the_picture():
     assert axes.get_ylim()[0] <= -300
 
 
+@pytest.mark.parametrize("width", [WIDTH, NARROW])
+@pytest.mark.parametrize("metric", ["eval/return_mean", "eval/" + "a_long_name_" * 6])
+@pytest.mark.parametrize("objective", panels.OBJECTIVES)
+def test_what_the_values_are_is_written_whole(objective, metric, width):
+    result = searches.surface(20)._replace(objective=objective, metric=metric)
+    words = {plots.best_figure: panels.value_words(objective, metric), plots.curves_figure: metric}
+    for draw, value in words.items():
+        figure = draw(result, width=width)
+        style.png(figure)
+        assert value.replace(" ", "") in "".join(texts(figure).split())
+        boxes = {text: text.get_window_extent() for text in figure.texts}
+        edge = figure.bbox
+        assert all(
+            b.x0 > 0 and b.y0 > 0 and b.x1 < edge.x1 and b.y1 < edge.y1 for b in boxes.values()
+        )
+        pairs = combinations(boxes.items(), 2)
+        over = [(a.get_text(), b.get_text()) for (a, one), (b, two) in pairs if one.overlaps(two)]
+        assert not over
+
+
 def test_curves_of_one_point_and_of_broken_ones():
     rows = [
         configuration(0, {"x": 1}, 1.0, curve=((10, 1.0),)),
@@ -140,6 +162,13 @@ def test_names_of_ticks_fit_their_room():
         assert letters * panels.SIZE * style.LETTER < 1.4
     choices = Axis("x", "choice", ("a very long name", "another one", None))
     assert panels.setting_scale(choices, 0, 2, 1.4).names == ["a ver…", "anoth…", "null"]
+
+
+def test_a_shortened_name_keeps_its_arrow():
+    figure = pairs_figure(SEARCHES["many"], NARROW)
+    names = [text.get_text() for text in figure.texts if "number_" in text.get_text()]
+    assert any("…" in name for name in names), "all names fit"
+    assert all(name.startswith("↑ ") or name.endswith(" →") for name in names)
 
 
 def test_the_window_keeps_the_good_end_whole():

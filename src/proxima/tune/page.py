@@ -50,11 +50,11 @@ def search_page(result: SearchResult, root: str, options: str = "") -> str:
     needs besides the search's id to find it, for example --output DIRECTORY.
     """
     found = verdict(result)
-    tried = len(result.configurations)
+    tried, searched = len(result.configurations), len(axes_of(result))
     about = [
         METHODS.get(result.method, result.method),
         f"{tried:,} configuration{'s' * (tried != 1)} tried",
-        f"{len(result.space)} setting{'s' * (len(result.space) != 1)}",
+        f"{searched} setting{'s' * (searched != 1)}",
         f"{result.steps:,} environment steps",
         f"search {result.search_id}",
     ]

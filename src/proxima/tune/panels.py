@@ -52,9 +52,10 @@ def panels(
     return figure, boxes
 
 
-def title(figure: Any, box: Box, name: str) -> None:
-    """The name of a setting above its panel; of a long one the end."""
-    text = shorten(name, box.width + 0.2, TITLE_SIZE, tail=True)
+def title(figure: Any, box: Box, name: str, mark: str = "") -> None:
+    """The name of a setting above its panel, after a mark; of a long one the end."""
+    room = box.width + 0.2 - TITLE_SIZE * LETTER * len(mark)
+    text = mark + shorten(name, room, TITLE_SIZE, tail=True)
     style.write(figure, box.left, box.bottom + box.height + 0.07, text, TITLE_SIZE)
 
 

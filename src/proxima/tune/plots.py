@@ -48,6 +48,7 @@ from proxima.tune.results import Configuration, SearchResult
 MOST_BARS = 20
 MOST_PAIRS = 6
 MOST_CURVES, MOST_CURVES_NARROW = 5, 3  # that are drawn in colour
+MOST_LETTERS, MOST_LETTERS_NARROW = 47, 36  # of a label beside the axes; the edge would cut more
 MOST_GREY = 500  # curves that are drawn behind them
 DASHES = (0, (4, 3))
 
@@ -59,7 +60,8 @@ def best_figure(result: SearchResult, own: float | None = None, width: float = W
     low, high = style.span(window(values, better(result)))
     words = "Line: the best value so far. Dot: a configuration, when its value was known."
     words += " Dashed: on new seeds." if own is not None else ""
-    figure, axes = captioned(words + outside_words(values, low, high), width)
+    label, up = _upward(value_words(result.objective, result.metric), width)
+    figure, axes = captioned(up + words + outside_words(values, low, high), width)
     axes.plot(finished, values, "o", color=GREY, markersize=3.6, alpha=0.5, markeredgewidth=0)
     if len(best.steps):
         steps = [*best.steps, max(result.steps, best.steps[-1])]
@@ -67,12 +69,11 @@ def best_figure(result: SearchResult, own: float | None = None, width: float = W
         axes.step(steps, level, where="post", color=BLUE, linewidth=2.2, label="best so far")
     if own is not None:
         low, high = min(low, own), max(high, own)
-        label = f"the scenario's own: {style.number(own)}"
-        axes.axhline(own, color=INK, linestyle=DASHES, linewidth=1.2, label=label)
+        told = f"the scenario's own: {style.number(own)}"
+        axes.axhline(own, color=INK, linestyle=DASHES, linewidth=1.2, label=told)
     last = 1.03 * max(result.steps, *finished, 1)
     x = style.steps_scale(last, 10 * width / WIDTH)
     y = style.scale(low, high, most=8)
-    label = value_words(result.objective, result.metric)
     style.frame(axes, "", "environment steps of the search", label, x=x, y=y)
     _legend_above(axes, columns=2)
     return figure
@@ -93,7 +94,8 @@ def curves_figure(result: SearchResult, width: float = WIDTH) -> Any:
     points = np.array([value for row in rows for _, value in row.curve], dtype=float)
     low, high = style.span(window(points, sign))
     ends = np.array([row.curve[-1][1] for row in rows], dtype=float)
-    figure, axes = captioned(words + outside_words(ends, low, high), width)
+    label, up = _upward(result.metric, width)
+    figure, axes = captioned(up + words + outside_words(ends, low, high), width)
     gap = (np.nan, np.nan)  # between two curves, so that all are one stroke
     grey = [point for row in others for point in (*row.curve, gap)]
     axes.plot(*zip(*grey, strict=True), color=GREY, linewidth=0.7, alpha=0.35)
@@ -102,9 +104,15 @@ def curves_figure(result: SearchResult, width: float = WIDTH) -> Any:
     axes.plot([steps for steps, _ in broken], [value for _, value in broken], **marks)
     x = style.steps_scale(1.03 * max(row.curve[-1][0] for row in rows), 10 * width / WIDTH)
     y = style.scale(low, high, most=8)
-    style.frame(axes, "", "environment steps of a training", result.metric, x=x, y=y)
+    style.frame(axes, "", "environment steps of a training", label, x=x, y=y)
     _legend_above(axes, columns=MOST_CURVES, reverse=True)
     return figure
+
+
+def _upward(label: str, width: float) -> tuple[str, str]:
+    """What the values are as a label beside the axes, or, if it is too long, at the start of the caption."""
+    most = MOST_LETTERS if width >= WIDTH else MOST_LETTERS_NARROW
+    return (label, "") if len(label) <= most else ("", f"Up: {label}. ")
 
 
 def _draw_best(axes: Any, best: Sequence[Configuration]) -> None:
@@ -242,7 +250,7 @@ def pairs_figure(result: SearchResult, pairs: Sequence[Pair], width: float = WID
         y = setting_scale(axes[pair.second], up.edges[0], up.edges[-1], 0.5, upright=True)
         panel.set(xlim=(x.low, x.high), ylim=(y.low, y.high))
         style.rule(figure, box, x, y, "", SIZE)
-        title(figure, box, f"↑ {names[pair.second]}")
+        title(figure, box, names[pair.second], mark="↑ ")
         label = shorten(names[pair.first], box.width, 9, tail=True) + " →"
         place = {"ha": "right", "va": "top"}
         style.write(figure, box.left + box.width, box.bottom - 0.2, label, 9, **place)
