@@ -62,18 +62,19 @@ def test_a_dry_run_says_the_plan_and_writes_nothing(proxima, place):
 
 
 def test_a_search_from_the_command_line_its_report_and_its_best_settings(proxima, place):
-    code, out, _ = proxima(*SEARCH, "--set", "search.confirm=0", "--no-mlflow")
-    assert code == 0
+    there = ("--output", "searches")
+    code, out, _ = proxima(*SEARCH, "--set", "search.confirm=0", "--no-mlflow", *there)
+    assert code == 0 and not (place / "logs").exists()
     assert "Chosen among 5 configurations: number" in out and "too good" in out
-    files = find_search("swing")
-    assert f"proxima experiment --config logs/swing/tune/{files.search_id}/best.yaml" in out
+    files = find_search("swing", "searches")
+    assert f"proxima experiment --config searches/swing/tune/{files.search_id}/best.yaml" in out
     assert all(len(line) <= 110 for line in out.splitlines() if not line.startswith("swing "))
-    code, out, _ = proxima("report", "swing")
+    code, out, _ = proxima("report", "swing", *there)
     assert code == 0 and "report.html" in out
-    code, out, _ = proxima("tune", "--resume", "swing", "--json")
+    code, out, _ = proxima("tune", "--resume", "swing", "--json", *there)
     assert code == 0 and json.loads(out) == read_json(files.result)
     code, out, _ = proxima("experiment", "--config", str(files.best), "--no-mlflow")
-    assert code == 0 and (place / "logs" / "best" / "latest").exists()
+    assert code == 0 and (place / "searches" / "best" / "latest").exists()
 
 
 @pytest.mark.parametrize(

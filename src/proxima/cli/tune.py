@@ -9,13 +9,17 @@ from proxima.cli.options import (
     Debug,
     Json,
     NoMLflow,
-    Output,
     ScenarioFile,
     ScenarioName,
     ScenarioOption,
     Settings,
     as_settings,
+    path_option,
 )
+
+SearchOutput = Annotated[
+    str | None, path_option("Directory that holds the search; the scenario's own if not given.")
+]
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -46,7 +50,7 @@ def tune(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say the plan, run nothing.")] = False,
     set_: Settings = None,
-    output: Output = "logs",
+    output: SearchOutput = None,
     no_mlflow: NoMLflow = False,
     json: Json = False,
     debug: Debug = False,
@@ -64,13 +68,14 @@ def tune(
 
     console = run_console(stderr=json)
     if resume:
-        _resume(console, resume, output, json)
+        _resume(console, resume, output or "logs", json)
         return
     flags = {
         "search.method": method,
         "search.configs": configs,
         "search.seeds": seeds,
         "training.max_steps": max_steps,
+        "output_directory": output,
         "tracking.enabled": False if no_mlflow else None,
     }
     settings = [*(set_ or []), *as_settings(flags)]
