@@ -24,7 +24,7 @@ LINES = {
         ("--envs", "64", "--updates", "60"),
         "rejax",
         ("rejax_ppo.py", "--envs", "64", "--updates", "60"),
-        2.0,
+        2.4,
     ),
     "small": Line(
         "4 envs × 128, one run",
