@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,14 @@ from proxima.scenario import changed, dump, to_mapping
 from proxima.tune import store
 from proxima.tune.files import SearchFiles, find_search
 from proxima.tune.outcomes import best_first
-from proxima.tune.plan import CHOOSING_ROLE, TUNING_ROLE, Watch, prepare_search, seeds_of
+from proxima.tune.plan import (
+    CHOOSING_ROLE,
+    TUNING_ROLE,
+    Standing,
+    Watch,
+    prepare_search,
+    seeds_of,
+)
 from proxima.tune.run import load_scenario, read_result, resume_search, start_search
 
 METHODS = ["random", "grid", "sobol", "asha", "tpe", "cma-es", "pbt"]
@@ -53,16 +61,20 @@ def content(files: SearchFiles) -> dict:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Searches that nobody disturbed, by method."""
+    """Searches that nobody disturbed, by method; `whole.standings` has what was shown of each."""
     known: dict[str, SearchFiles] = {}
+    standings: dict[str, list[Standing]] = {}
 
     def of(method: str) -> SearchFiles:
         if method not in known:
             folder = tmp_path_factory.mktemp(method)
             scenario = changed(scenario_of(method), {"output_directory": str(folder)}, "test")
-            known[method], _ = start_search(scenario, SILENT)
+            standings[method] = []
+            watch = SILENT._replace(show=standings[method].append)
+            known[method], _ = start_search(scenario, watch)
         return known[method]
 
+    of.standings = standings
     return of
 
 
@@ -104,6 +116,15 @@ def test_every_method_finds_settings(method, whole):
     best = best_first(result)[0]
     assert best.number == result.chosen and best.steps == 640
     assert best.value == max(c.value for c in result.configurations if c.state == "done")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_done_never_becomes_less(method, whole):
+    whole(method)
+    shown = [(each.done, each.steps) for each in whole.standings[method] if each.phase == "search"]
+    for before, after in pairwise(shown):
+        assert before[0] <= after[0] and before[1] <= after[1]
+    assert shown[-1][0] == whole.standings[method][0].total
 
 
 def test_the_same_seed_gives_the_same_search_and_another_seed_another(whole, tmp_path):

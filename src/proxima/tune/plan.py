@@ -47,7 +47,7 @@ class Standing(NamedTuple):
     """How far a search is."""
 
     phase: str  # search, choosing
-    done: int  # configurations whose training is over
+    done: int  # configurations that have a value; some may be trained further
     total: int
     steps: int
     all_steps: float  # what the phase will take, about

@@ -205,7 +205,6 @@ def _show(search: Search, phase: str, carried: Carried) -> None:
     values = {
         event.number: event.value for event in carried.ledger.events if isinstance(event, Outcome)
     }
-    done = values.keys() - carried.ledger.open
     best = max(values, key=lambda number: values[number], default=None)
     shown: tuple[float | None, Settings | None] = (None, None)
     if best is not None:
@@ -213,7 +212,7 @@ def _show(search: Search, phase: str, carried: Carried) -> None:
     configs = search.configs if phase == "search" else len(carried.method.settings)
     whole = expected_steps(search, configs, len(carried.rules.seeds), phase)
     ledger = carried.ledger
-    standing = Standing(phase, len(done), configs, ledger.steps, whole, ledger.seconds, *shown)
+    standing = Standing(phase, len(values), configs, ledger.steps, whole, ledger.seconds, *shown)
     search.watch.show(standing)
 
 
