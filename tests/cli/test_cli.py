@@ -205,11 +205,15 @@ def fits_one(schema, part, value):
         allowed = [part["const"]] if "const" in part else part.get("enum", [value])
         return part.get("type") not in ("array", "object") and value in allowed
     known, others = part.get("properties", {}), part.get("additionalProperties")
+    anything = others is True  # under keys that are not known
     return (
         part.get("type") == "object"
         and value.keys() >= set(part.get("required", []))
-        and (value.keys() <= known.keys() or isinstance(others, dict))
-        and all(fits(schema, known.get(key, others), inner) for key, inner in value.items())
+        and (value.keys() <= known.keys() or anything or isinstance(others, dict))
+        and all(
+            (anything and key not in known) or fits(schema, known.get(key, others), inner)
+            for key, inner in value.items()
+        )
     )
 
 
