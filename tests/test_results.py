@@ -61,6 +61,7 @@ def test_scenarios_without_a_run_say_so_and_others_their_notes():
         **MADE["described"](MADE["load"]("acrobot")),
         **{"ours": {"iqm": "-1.50", "low": None, "n": 2, "failed": 1}, "note": "So it was."},
         "beside": {"random": -2000.0, "a_rule": 0.5},
+        "target": "-100",
     }
     text = MADE["table"]({"acrobot": record}, {"acrobot": {"figure": "-3 ± 1", "source": "Zoo"}})
     acrobot, binpack = text.splitlines()[2:4]
