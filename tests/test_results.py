@@ -61,9 +61,9 @@ def test_scenarios_without_a_run_say_so_and_others_their_notes():
         **MADE["described"](MADE["load"]("acrobot")),
         **{"ours": {"iqm": "-1.50", "low": None, "n": 2, "failed": 1}, "note": "So it was."},
         "beside": {"random": -2000.0, "a_rule": 0.5},
-        "target": "-100",
     }
-    text = MADE["table"]({"acrobot": record}, {"acrobot": {"figure": "-3 ± 1", "source": "Zoo"}})
+    published = {"figure": "-3 ± 1", "source": "Zoo", "line": "-100"}
+    text = MADE["table"]({"acrobot": record}, {"acrobot": published})
     acrobot, binpack = text.splitlines()[2:4]
     assert "| −1.50 of 2, 1 failed (1) | −2,000 | a rule 0.500 | −100 | −3 ± 1 (Zoo) |" in acrobot
     assert acrobot.endswith("| 2026-01-01, trials not kept |") and "†" not in acrobot
