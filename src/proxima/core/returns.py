@@ -26,13 +26,13 @@ def next_values(
     """
     count = len(values)
     first = jnp.argmax(cut, axis=0)
-    places = jnp.stack([first, jnp.full_like(first, count - 1)])
+    picked = jnp.stack([first, jnp.full_like(first, count - 1)])
 
-    def at_places(leaf: Array) -> Array:
-        index = places.reshape(*places.shape, *[1] * (leaf.ndim - 2))
+    def at_picked(leaf: Array) -> Array:
+        index = picked.reshape(*picked.shape, *[1] * (leaf.ndim - 2))
         return jnp.take_along_axis(leaf, index, axis=0)
 
-    after_cut, after_last = evaluate(learner, *jax.tree.map(at_places, steps))
+    after_cut, after_last = evaluate(learner, *jax.tree.map(at_picked, steps))
     row = jax.lax.broadcasted_iota(first.dtype, values.shape, 0)
     is_first = cut & (row == jnp.broadcast_to(first, values.shape))
     shifted = jnp.concatenate([values[1:], after_last[None]])

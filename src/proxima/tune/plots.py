@@ -69,8 +69,8 @@ def best_figure(result: SearchResult, own: float | None = None, width: float = W
         axes.step(steps, level, where="post", color=BLUE, linewidth=2.2, label="best so far")
     if own is not None:
         low, high = min(low, own), max(high, own)
-        told = f"the scenario's own: {style.number(own)}"
-        axes.axhline(own, color=INK, linestyle=DASHES, linewidth=1.2, label=told)
+        name = f"the scenario's own: {style.number(own)}"
+        axes.axhline(own, color=INK, linestyle=DASHES, linewidth=1.2, label=name)
     last = 1.03 * max(result.steps, *finished, 1)
     x = style.steps_scale(last, 10 * width / WIDTH)
     y = style.scale(low, high, most=8)

@@ -11,9 +11,11 @@ from jax.sharding import PartitionSpec as P
 from probes import BOTH
 from problems import problem_of
 
+import proxima
 from proxima.algorithms.ppo import PPOConfig, ppo
 from proxima.core.seeds import first_keys, split_streams
 from proxima.core.types import TrainState
+from proxima.domains.reinforcement import prepare_host
 from proxima.train.compiled.collect import Collector
 from proxima.train.compiled.program import chunk
 from proxima.train.devices import (
@@ -119,6 +121,25 @@ def test_stopped_trials_stay_and_broken_ones_go_back():
 )
 def test_devices_wanted_keep_every_core_busy(trials, cores, devices):
     assert wanted_devices(trials, cores) == devices
+
+
+@pytest.mark.parametrize(
+    "name, settings, devices",
+    [
+        ("cartpole", {"trials": 1}, 1),
+        ("cartpole", {"trials": 2}, 2),
+        ("cartpole", {"trials": 1, "network.hidden": [256, 256]}, 2),
+        ("cartpole", {"trials": 1, "network.memory": "gru"}, 2),
+        ("cartpole_spo", {"trials": 1}, 2),
+        ("breakout_minatar", {"trials": 1}, 2),
+    ],
+)
+def test_one_small_trial_asks_for_one_device(name, settings, devices, monkeypatch):
+    asked = []
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("proxima.train.devices.ask_for_devices", lambda n, _: asked.append(n))
+    prepare_host(proxima.load(name, settings))
+    assert asked == [devices]
 
 
 def test_layouts():
