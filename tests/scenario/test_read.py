@@ -105,6 +105,7 @@ def test_shipped_scenario_writes_only_what_differs_from_the_defaults(name):
         "algorithm": ("name",),
         "network": ("kind",),
         "data": ("pattern",),
+        "search": (),
     }
     kinds = {
         section: {key: written[section][key] for key in keys if key in written[section]}

@@ -20,6 +20,7 @@ def small(name: str = "pendulum", algorithm: str = "ppo", **search: Any) -> Scen
     settings = {key: value for key, _, value in (each.partition("=") for each in SMALL)}
     given = [f"{key}={value}" for key, value in settings.items() if key != "training.max_steps"]
     wanted = {"space": SPACE, "configs": 6, "lanes": 4, "evaluations": 5, "confirm": 0} | search
+    wanted = {"seeds": 1, "seed": 0} | wanted  # the scenario has a search of its own
     sections = [f"search.{key}={_yaml(value)}" for key, value in wanted.items()]
     return load(
         name,
