@@ -6,8 +6,9 @@ import pytest
 from lanes import LAMBDA, RATE, small
 
 from proxima.cli import main
+from proxima.cli.tune import _loaded
 from proxima.run.files import read_json
-from proxima.scenario import dump
+from proxima.scenario import dump, load
 from proxima.tune.files import find_search
 
 
@@ -61,6 +62,14 @@ def test_a_dry_run_says_the_plan_and_writes_nothing(proxima, place):
     assert "about 6,400 environment steps" in out and "steps/s, as just measured" in out
 
 
+def test_ranges_on_the_command_line_take_the_place_of_the_scenarios_own():
+    shipped = load("pendulum").search
+    assert len(shipped.space) > 1 and _loaded("pendulum", [], []).search == shipped
+    mine = _loaded("pendulum", ["search.configs=5"], ["algorithm.gamma=0.9:0.99"]).search
+    assert mine.space == {"algorithm.gamma": "0.9:0.99"}
+    assert (mine.configs, mine.seeds) == (5, shipped.seeds)
+
+
 def test_a_search_from_the_command_line_its_report_and_its_best_settings(proxima, place):
     there = ("--output", "searches")
     code, out, _ = proxima(*SEARCH, "--set", "search.confirm=0", "--no-mlflow", *there)
@@ -81,7 +90,7 @@ def test_a_search_from_the_command_line_its_report_and_its_best_settings(proxima
     ("arguments", "words"),
     [
         (("tune",), "name one scenario"),
-        (("tune", "--config", "swing.yaml"), "search.space: is empty"),
+        (("tune", "--config", "swing.yaml"), "give --search PATH=RANGE, or write one"),
         (("tune", "--config", "swing.yaml", "--search", "rate"), "expected PATH=RANGE"),
         ((*SEARCH, "--search", f"{RATE}=log:1:1e-3"), "is empty: the first end must be below"),
         ((*SEARCH, "--method", "ahsa"), "search.method"),

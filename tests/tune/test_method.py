@@ -116,7 +116,7 @@ def test_another_order_than_the_recorded_one_is_refused():
 
 def test_every_name_of_the_config_is_in_the_table():
     names = typing.get_args(typing.get_type_hints(SearchConfig)["method"])
-    assert set(names) == {*METHODS, "pbt"}
+    assert set(names) == {*METHODS, "pbt", "auto"}
 
 
 def test_an_empty_space_is_refused():

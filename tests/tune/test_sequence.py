@@ -6,6 +6,7 @@ import texts
 from proxima import load
 from proxima.core.errors import ProximaError
 from proxima.tune import sequence
+from proxima.tune.check import search_of
 from proxima.tune.files import find_search
 from proxima.tune.plan import Watch
 from proxima.tune.run import resume_search, start_search
@@ -48,6 +49,12 @@ def test_killed_between_and_inside_experiments_it_is_the_same_search(workdir, mo
     assert len(made) == 4
     assert killed.configurations == whole.configurations and killed.chosen == whole.chosen
     assert (files.root / "best.yaml").is_file()
+
+
+def test_a_search_that_names_no_method_takes_one_that_its_trainings_can_follow(workdir):
+    assert search_of(scenario("logs", method="auto")).method == "random"
+    lanes = load("cartpole", {"search": {"space": {"algorithm.gamma": "0.9:0.99"}}})
+    assert lanes.search.method == "auto" and search_of(lanes).method == "asha"
 
 
 @pytest.mark.parametrize("method", ["asha", "pbt"])

@@ -40,7 +40,7 @@ def tune(
         ),
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help="random, grid, sobol, asha, tpe, cma-es, pbt or table.")
+        str | None, typer.Option(help="auto, random, grid, sobol, asha, tpe, cma-es, pbt or table.")
     ] = None,
     configs: Annotated[int | None, typer.Option(help="Configurations to try.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Trainings of each configuration.")] = None,
@@ -87,7 +87,7 @@ def tune(
 
 
 def _loaded(source: Any, settings: list[str], ranges: list[str]) -> Any:
-    """The scenario with these settings, and with these ranges besides those of its own."""
+    """The scenario with these settings, and with these ranges instead of its own."""
     from proxima.core.errors import ProximaError
     from proxima.scenario import load
 
@@ -96,11 +96,9 @@ def _loaded(source: Any, settings: list[str], ranges: list[str]) -> Any:
             raise ProximaError(
                 f"--search: {each}: expected PATH=RANGE, algorithm.learning_rate=log:1e-5:1e-1 for example"
             )
-    loaded = load(source, settings)
-    space = dict(loaded.search.space) if loaded.search is not None else {}
-    space |= {
-        path.strip(): written for path, _, written in (each.partition("=") for each in ranges)
-    }
+    if not ranges:
+        return load(source, settings)
+    space = {path.strip(): written for path, _, written in (each.partition("=") for each in ranges)}
     return load(source, [*settings, f"search.space={json_module.dumps(space)}"])
 
 

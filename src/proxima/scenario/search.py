@@ -22,8 +22,10 @@ class SearchConfig:
 
     space: Mapping[str, Any] = field(default_factory=dict)
     """The settings that vary, by dotted path: LOW:HIGH, log:LOW:HIGH, int:LOW:HIGH, choice:A,B or a list."""
-    method: Literal["random", "grid", "sobol", "asha", "tpe", "cma-es", "pbt", "table"] = "asha"
-    """How configurations are drawn and dropped."""
+    method: Literal["auto", "random", "grid", "sobol", "asha", "tpe", "cma-es", "pbt", "table"] = (
+        "auto"
+    )
+    """How configurations are drawn and dropped; auto: asha, or random for language."""
     path: str | None = None
     """With method table: a CSV file whose columns are dotted paths, a configuration per row."""
     configs: Annotated[int, Interval(ge=1, le=100_000)] = 64

@@ -1,6 +1,7 @@
 """What is wrong with a search before it starts: paths that lead nowhere, ranges that no setting has."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from proxima.core.errors import Contradiction, ProximaError
@@ -103,12 +104,16 @@ def check_runnable(scenario: Scenario) -> None:
 
 
 def search_of(scenario: Scenario) -> SearchConfig:
-    """The scenario's search."""
+    """The scenario's search, with a method that its trainings can follow."""
     if scenario.search is None:
         raise ProximaError(
             "search: the scenario has no such section; give --search PATH=RANGE, or write one"
         )
-    return scenario.search
+    if scenario.search.method != "auto":
+        return scenario.search
+    return replace(
+        scenario.search, method="asha" if isinstance(scenario, EnvironmentScenario) else "random"
+    )
 
 
 def _check_value(scenario: Scenario, path: str, value: Value, span: Range) -> None:
