@@ -64,3 +64,10 @@ ScenarioOption = Annotated[
 ]
 ScenarioFile = Annotated[Path | None, path_option("A scenario file of your own.")]
 NoMLflow = Annotated[bool, typer.Option("--no-mlflow", help="Local files only.")]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Workers of a Ray cluster: auto, HOST:PORT, ray://HOST:PORT, or local:N on this machine.",
+    ),
+]

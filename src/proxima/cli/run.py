@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from proxima.cli.options import (
+    Cluster,
     Debug,
     Json,
     NoMLflow,
@@ -37,6 +38,7 @@ def experiment(
     generate_data: Annotated[
         bool, typer.Option("--generate-data", help="Write the scenario's data first.")
     ] = False,
+    cluster: Cluster = None,
     no_mlflow: NoMLflow = False,
     json: Json = False,
     debug: Debug = False,
@@ -57,6 +59,10 @@ def experiment(
         "tracking.enabled": False if no_mlflow else None,
     }
     loaded = load(given[0], [*(set_ or []), *as_settings(flags)])
+    if cluster is not None:
+        from proxima.cluster.blocks import in_blocks
+
+        loaded = in_blocks(loaded)
 
     from proxima.cli.console import write
     from proxima.cli.data import generate_for
@@ -70,7 +76,8 @@ def experiment(
         write(console, f"{what} written to {path}")
     display = live_display(console, loaded)
     try:
-        summary = run_multiple_experiments(loaded, display=display)
+        with _workers(cluster) as workers:
+            summary = run_multiple_experiments(loaded, display=display, cluster=workers)
     finally:
         display.close()
     _show(console, summary, json)
@@ -82,6 +89,7 @@ def resume(
         int | None, typer.Option(help="Environment steps per trial; more: beyond its end.")
     ] = None,
     set_: Settings = None,
+    cluster: Cluster = None,
     output: Output = "logs",
     json: Json = False,
     debug: Debug = False,
@@ -98,10 +106,24 @@ def resume(
     display = live_display(console, load_scenario(files))
     try:
         changes = [*(set_ or []), *as_settings({"training.max_steps": max_steps})]
-        summary = resume_experiment(str(files.root), changes=changes, display=display)
+        with _workers(cluster) as workers:
+            summary = resume_experiment(
+                str(files.root), changes=changes, display=display, cluster=workers
+            )
     finally:
         display.close()
     _show(console, summary, json)
+
+
+def _workers(cluster: str | None) -> Any:
+    """What trains blocks on the cluster, while this is open; None where this process trains."""
+    from contextlib import nullcontext
+
+    if cluster is None:
+        return nullcontext()
+    from proxima.cluster.blocks import on_cluster
+
+    return on_cluster(cluster)
 
 
 def _show(console: Any, summary: Any, json: bool) -> None:

@@ -32,7 +32,8 @@ from proxima.train.compiled.program import compiled_program
 from proxima.train.devices import DATA, Layout, plan_layout
 from proxima.train.host.program import Pools, host_program
 from proxima.train.memory import Need, check_memory, tree_bytes
-from proxima.train.reinforcement import Settings, reinforcement_stage
+from proxima.train.reinforcement import Settings, blocks_of, reinforcement_stage
+from proxima.train.stage import Stage
 
 METRIC = "episode return (undiscounted)"
 
@@ -41,7 +42,7 @@ Judge = Callable[[Trained, list[Outcome]], Verdict]  # adds what the domain know
 
 def prepare_host(scenario: EnvironmentScenario) -> None:
     """Ask for as many devices as the trials can use."""
-    from proxima.train.devices import prepare_host
+    from proxima.train.devices import ask_for_devices, prepare_host
 
     searches = algorithm(scenario.algorithm.name).acting == "search"
     alone = (
@@ -49,6 +50,9 @@ def prepare_host(scenario: EnvironmentScenario) -> None:
         and _network(scenario).small
         and _layout(scenario, 1, os.cpu_count() or 1) == Layout(1, 1)
     )
+    if scenario.training.trials_per_block is not None:
+        ask_for_devices(1, scenario.training.threads)  # as on every worker of a cluster
+        return
     prepare_host(scenario.trials, scenario.training.threads, alone)
 
 
@@ -114,7 +118,7 @@ def hosted(
     program = host_program(
         agent,
         pools,
-        trials=scenario.trials,
+        trials=side_by_side(scenario),
         num_envs=scenario.env.num_envs,
         steps=rollout_steps(scenario),
         experiment_seed=scenario.seed,
@@ -134,10 +138,10 @@ def _remade(scenario: Any, problem: Problem, config: Any) -> tuple[Agent, int]:
 
 def _check_memory(scenario: Any, built: Built) -> None:
     """An error where states, rollouts or evaluation are more than the machine can hold."""
-    states = built.program.shapes(scenario.trials)
+    states = built.program.shapes(side_by_side(scenario))
     weights = jax.eval_shape(jax.vmap(built.agent.policy), states.learner)
     num_envs, evaluation = scenario.env.num_envs, scenario.evaluation
-    rows = scenario.trials * num_envs * rollout_steps(scenario)
+    rows = side_by_side(scenario) * num_envs * rollout_steps(scenario)
     row = flat_size(built.observation_space) + flat_size(built.action_space) + 1  # and its reward
     episodes = max(evaluation.eval_episodes, evaluation.final_episodes)
     # on the host a few environments play them one after the other
@@ -196,7 +200,16 @@ def _layout(scenario: Any, sample_cost: int, devices: int) -> Layout:
     share = chosen.shared_samples(config)
     if share % (devices * sequence) == 0:
         share *= sample_cost  # so dear a sample is worth a device's waiting sooner
+    if scenario.training.trials_per_block is not None:
+        # One device, so that the bits of a block do not depend on the machine that trains it.
+        return Layout(1, 1)
     return plan_layout(scenario.trials, num_envs, share, devices, sequence)
+
+
+def side_by_side(scenario: Any) -> int:
+    """How many trials train side by side."""
+    block: int | None = scenario.training.trials_per_block
+    return scenario.trials if block is None else min(block, scenario.trials)
 
 
 def settings(scenario: EnvironmentScenario) -> Settings:
@@ -243,9 +256,15 @@ def prepared(
         judging.draw_learning(scenario, trained, lane)
         draw_more(trained, lane, outcome)
 
+    def stage_of(trials: tuple[int, ...]) -> Stage:
+        own = [seeds[trial] for trial in trials]
+        return reinforcement_stage(built.program, trials, own, settings(scenario), built.layout)
+
     def make(directory: Callable[[int], Path]) -> Trainable:
+        parts = blocks_of(scenario.trials, side_by_side(scenario))
         return Trainable(
-            stage=reinforcement_stage(built.program, seeds, settings(scenario), built.layout),
+            stage=stage_of(tuple(range(scenario.trials))),
+            blocks=[stage_of(trials) for trials in parts] if len(parts) > 1 else (),
             judge=judge_all,
             export=partial(judging.export, scenario, built),
             draw=draw_trial,

@@ -28,9 +28,13 @@ class Settings(NamedTuple):
 
 
 def reinforcement_stage(
-    program: Program, seeds: list[int], settings: Settings, layout: Layout
+    program: Program,
+    trials: tuple[int, ...],
+    seeds: list[int],
+    settings: Settings,
+    layout: Layout,
 ) -> Stage:
-    """All trials of a program as the lanes of one stage."""
+    """Trials of a program, with a seed each, as the lanes of one stage."""
     evaluation, source = settings.evaluation, settings.convergence.source
 
     def advance(
@@ -54,7 +58,7 @@ def reinforcement_stage(
         return observe(settings.convergence, memory, score.value, score.episodes, step)
 
     return Stage(
-        trials=tuple(range(len(seeds))),
+        trials=trials,
         unit="steps",
         steps_per_update=program.steps_per_update,
         schedule=Schedule(
@@ -80,6 +84,11 @@ def reinforcement_stage(
         converge_evaluation=converge_evaluation,
         notices=program.notices,
     )
+
+
+def blocks_of(trials: int, width: int) -> list[tuple[int, ...]]:
+    """The trials in blocks of this width, in order."""
+    return [tuple(range(first, min(first + width, trials))) for first in range(0, trials, width)]
 
 
 def chunk_updates(config: TrainingConfig, steps_per_update: int) -> int:
