@@ -73,8 +73,10 @@ ALLOWED = {
         "train",
         "yaml",
     },
+    "cluster": {"build", "core", "run", "scenario", "train", "tune"},
     "cli": {
         "build",
+        "cluster",
         "core",
         "report.numbers",
         "run",
@@ -100,9 +102,11 @@ COMMANDS = {"cli.console", "cli.options", "terminal"}  # for a domain's own comm
 FENCES = {
     "mlflow": {"track"},
     "opentelemetry": {"track/otlp"},
+    "ray": {"cluster"},
     "typer": {"cli", "domains/language/commands", "domains/trading/commands"},
     "click": {"cli"},
     "pydantic": {
+        "cluster/messages",
         "scenario",
         "run/restore",
         "run/results",

@@ -37,7 +37,11 @@ FEWEST_BLOCKS, WIDEST_BLOCK = 8, 16  # where the scenario does not say how wide 
 
 def in_blocks(scenario: Scenario) -> Scenario:
     """The scenario with a width of its blocks, which depends on nothing but the number of trials."""
-    if not isinstance(scenario, EnvironmentScenario) or scenario.training.trials_per_block:
+    if domain_of(scenario).reads is None or not isinstance(scenario, EnvironmentScenario):
+        raise ProximaError(
+            f"--cluster: the stages of domain {scenario.domain} do not train in blocks; leave it out"
+        )
+    if scenario.training.trials_per_block:
         return scenario
     widest = max(1, min(WIDEST_BLOCK, scenario.trials // FEWEST_BLOCKS))
     width = max(width for width in range(1, widest + 1) if scenario.trials % width == 0)
@@ -169,7 +173,9 @@ def _report(heard: Heard, best: list[int], states: PyTree) -> Report:
 
 
 def _luggage(scenario: Scenario) -> dict[str, bytes]:
-    return packed(to_mapping(scenario), domain_of(scenario).reads(scenario))
+    reads = domain_of(scenario).reads
+    assert reads is not None  # `in_blocks` refuses others
+    return packed(to_mapping(scenario), reads(scenario))
 
 
 def _where(session: Session, pool: Pool, blocks: int) -> str:

@@ -61,14 +61,11 @@ class Worker:
         from proxima.run.start import make_runnable
         from proxima.scenario import from_mapping, parse
 
-        os.chdir(self._directory.name)
-        changes = unpacked(luggage, Path(self._directory.name))
-        content = parse(text, "the driver's scenario")
-        for path, value in changes.items():
-            section, _, key = path.partition(".")
-            content[section][key] = value
-        prepared = make_runnable(from_mapping(content, "the driver's scenario")).prepared
         root = Path(self._directory.name)
+        os.chdir(root)
+        source = "the driver's scenario"
+        settings = unpacked(luggage, root, parse(text, source))
+        prepared = make_runnable(from_mapping(settings, source)).prepared
         built: dict[int, Any] = {}
 
         def stage_of(planned: int, block: int) -> Stage:

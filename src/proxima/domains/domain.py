@@ -210,8 +210,8 @@ class Domain(NamedTuple):
         evaluated_on
     )
     data: Data | None = None
-    # Of a scenario, the files that it reads, by the dotted paths of the settings that name them.
-    reads: Callable[[Any], Mapping[str, Path]] = lambda scenario: {}
+    # Of a scenario, the files that it reads, as it names them; None: its stages train on this machine only.
+    reads: Callable[[Any], Sequence[Path]] | None = lambda scenario: ()
     # What policy.json says of a policy → how it is used on raw input; None: only on observations.
     raw_policy: Callable[[Mapping[str, Any]], RawPolicy] | None = None
     # An exported policy's directory and a file of new data → its figures there.

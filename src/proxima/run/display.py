@@ -19,13 +19,14 @@ class View(NamedTuple):
     stage: Stage
     report: Report
     seconds: float  # of training so far, those before a resume included
-    blocks: Sequence[Sequence[int]]  # lanes that train together
-    note: str  # who trains what, where that is not this process
+    blocks: Sequence[Sequence[int]] = ()  # lanes that train together; empty: all do
+    note: str = ""  # who trains what, where that is not this process
 
     @property
     def fraction(self) -> float:
         """How much of the budget is used, the larger of steps and episodes; the mean over blocks."""
-        return float(np.mean([self._block_fraction(lanes) for lanes in self.blocks]))
+        blocks = self.blocks or [range(len(self.report.progress.books))]
+        return float(np.mean([self._block_fraction(lanes) for lanes in blocks]))
 
     def _block_fraction(self, lanes: Sequence[int]) -> float:
         """What the lane that is last has used; a block that has ended needs no more of it."""

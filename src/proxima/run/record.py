@@ -130,7 +130,7 @@ class Recorder:
         return self._before + since
 
     def train_elsewhere(self, stage: Stage) -> None:
-        """Chunks are heard of from another process; `stage` knows their states, the clock does not run here."""
+        """Chunks are heard of from another process whose seconds are not ours; `stage` knows its states."""
         self._stage, self._is_here = stage, False
 
     def begin(self) -> None:

@@ -163,6 +163,7 @@ DOMAIN = Domain(
     checks=language_faults,
     prepare=prepare,
     overview=overview,
+    reads=None,  # its trials are one stage after the other, each judged before the next
     closing=closing,
     page=page,
     trial_page=report_trial,
