@@ -1,10 +1,10 @@
 """A cluster of two machines, one of them killed at a random moment: the run ends as if nothing had happened.
 
-    sudo python fuzz/cluster_chaos.py                  10 kills of a node, 5 of the head, minutes
+    sudo python fuzz/cluster_chaos.py                  10 kills of a node, 5 of the head, a node cut off
     sudo python fuzz/cluster_chaos.py --nodes 2 --heads 1 --trials 16 --steps 8192
 
 Each machine is a network namespace with a Ray node of its own, joined by a virtual cable. The driver runs
-beside the head. A node is killed with everything that runs on it. Of a killed head nothing is left either: the
+beside the head. A node is killed with everything that runs on it. Of a killed head nothing is left: the
 driver ends in words, a new cluster is started and the run resumed on it. Weights, checkpoints and metrics are
 compared, bit for bit, with those of a run that nobody disturbed. It needs root, for namespaces, and iproute2.
 """
@@ -25,6 +25,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent / "tests" / "support")]
 BIN = Path(sys.executable).parent
 PORT = 6379
+CUT_SECONDS = 60.0
 
 
 class Machine(NamedTuple):
@@ -90,6 +91,15 @@ def kill(machine: Machine, but: int = 0) -> None:
     machine.node.wait()
 
 
+def pull_cable(machine: Machine, seconds: float) -> None:
+    """The machine hears nobody for a while."""
+    inside = ("ip", "netns", "exec", machine.space, "ip", "link", "set")
+    cable = machine.space.replace("px", "v")
+    run(*inside, cable, "down")
+    time.sleep(seconds)
+    run(*inside, cable, "up")
+
+
 def driver(space: str, token: str, folder: Path, *arguments: str) -> subprocess.Popen[str]:
     command = ["ip", "netns", "exec", space, str(BIN / "proxima"), *arguments]
     return subprocess.Popen(
@@ -145,6 +155,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int, default=10, help="kills of a node")
     parser.add_argument("--heads", type=int, default=5, help="kills of the head")
+    parser.add_argument("--cuts", type=int, default=1, help="times that a node is cut off")
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--block", type=int, default=8)
     parser.add_argument("--steps", type=int, default=100_000)
@@ -169,6 +180,7 @@ def main() -> None:
             if not expected:
                 raise SystemExit(said)
             kinds = ["node"] * options.nodes + ["head"] * options.heads
+            kinds += ["cut"] * options.cuts
             for number, kind in enumerate(kinds):
                 folder = Path(work) / f"{kind}-{number}"
                 folder.mkdir()
@@ -178,7 +190,7 @@ def main() -> None:
                 wrong += not same
                 lost = sum(line.startswith("Lost worker") for line in said.splitlines())
                 print(
-                    f"{kind} killed after {after:.1f} s: {'same bits' if same else 'OTHER BITS'}, "
+                    f"{kind} after {after:.1f} s: {'same bits' if same else 'OTHER BITS'}, "
                     f"{lost} workers lost",
                     flush=True,
                 )
@@ -197,7 +209,7 @@ def story(
     folder: Path,
     after: float,
 ) -> str:
-    """A run whose node or head is killed; what its driver said."""
+    """A run whose node or head is killed, or whose node is cut off; what its driver said."""
     token = secrets.token_hex(32)
     machines = cluster(spaces, token)
     try:
@@ -205,6 +217,9 @@ def story(
         time.sleep(after)
         if kind == "node":
             kill(machines[1])
+            return ended(process)
+        if kind == "cut":
+            pull_cable(machines[1], CUT_SECONDS)
             return ended(process)
         kill(machines[0], but=process.pid)
         said = ended(process)

@@ -4,6 +4,8 @@ import json
 import os
 import signal
 import time
+from collections import deque
+from types import SimpleNamespace
 
 import pytest
 from clusters import bits, ray_processes, small
@@ -121,42 +123,78 @@ def test_a_worker_says_its_errors_in_words(tmp_path, monkeypatch):
         _answer(Done(0, answer, "worker 2"))
 
 
-def test_a_lost_order_is_given_to_others_but_not_for_ever(monkeypatch):
-    """A pool whose workers all die: it says so instead of trying on."""
+class Dies(Exception):
+    pass
 
-    class Dies(Exception):
-        pass
 
-    class FakeRay:
-        class exceptions:
-            RayActorError = Dies
-            RayError = Dies
+class FakeRay:
+    """Calls end in the order in which `ends` names their workers."""
 
-        def wait(self, calls, num_returns, timeout):
-            return calls[:1], calls[1:]
+    class exceptions:
+        RayActorError = Dies
+        RayError = Dies
 
-        def get(self, call):
-            if call == "begin":
-                return json.dumps(list(hello())), ""
+    def __init__(self, ends):
+        self.ends = iter(ends)
+
+    def wait(self, calls, num_returns, timeout):
+        begun = [call for call in calls if call[1] == "begin"]
+        if begun:
+            return begun[:1], calls
+        number = next(self.ends)
+        return [call for call in calls if call[0] == number], calls
+
+    def get(self, call):
+        if call[1] == "begin":
+            return json.dumps(list(hello())), ""
+        if call[2] == "dies":
             raise Dies
+        return call
 
-    class Actor:
-        class begin:
-            remote = staticmethod(lambda *job: "begin")
 
-        class carry_out:
-            remote = staticmethod(lambda order: "carry_out")
+class FakeActor:
+    def __init__(self, number):
+        self.begin = SimpleNamespace(remote=lambda *job: (number, "begin", ""))
+        self.carry_out = SimpleNamespace(remote=lambda order: (number, "carry_out", order))
 
+
+def fake_pool(workers, ends, said):
+    """A pool of workers that do nothing but end when they are told to."""
     pool = object.__new__(pools.Pool)
+    pool._ray, pool._say, pool._job = FakeRay(ends), said.append, ("", {})
+    pool._session = SimpleNamespace(head=None)
+    pool._waiting, pool._given, pool._open = deque(), 0, set()
+    pool._losses, pool._seconds = {}, deque()
+    pool._looked = pool._heard_of_head = time.monotonic()
+    pool._members = [pools.Member(FakeActor(number), number) for number in range(workers)]
+    for member in pool._members:
+        pool._start(member)
+    return pool
+
+
+def test_a_lost_order_is_given_to_others_but_not_for_ever():
     said = []
-    pool._ray, pool._say, pool._job = FakeRay(), said.append, ("", {})
-    pool._orders, pool._sent, pool._losses = pools.deque(), {}, {}
-    pool._members = [pools.Member(Actor, 0)]
-    pool._start(pool._members[0])
-    pool.submit(7, "order")
+    pool = fake_pool(1, [0] * 9, said)
+    pool.submit(7, "dies")
     with pytest.raises(ProximaError, match="5 workers in turn were lost with the same block"):
         pool.next()
     assert len(said) == 5
+
+
+def test_an_order_that_takes_too_long_is_given_to_another_and_answered_once(monkeypatch):
+    """Worker 0 is slow; worker 1 does the rest and then worker 0's order, whose late answer nobody takes."""
+    monkeypatch.setattr(pools, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(pools, "SLOW_TIMES", 0.0)
+    said = []
+    pool = fake_pool(2, [1, 1, 0, 1], said)
+    pool.submit("slow", "slow")
+    pool.submit("quick", "quick")
+    assert pool.next().key == "quick"
+    done = pool.next()
+    assert (done.key, done.worker) == ("slow", f"worker 1 on {hello().host}")
+    assert [line for line in said if "is slow" in line] == said and len(said) == 1
+    pool.submit("later", "later")
+    assert pool.next().key == "later", "the late answer of worker 0 is not mistaken for it"
 
 
 def test_other_versions_are_refused_in_words():
