@@ -86,6 +86,7 @@ def _connected(ray: Any, address: Address) -> Any:
             # which it warns of, are not in them.
             warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
             return ray.init(
+                address="local",  # a new one, also where another is running
                 num_cpus=address.workers,
                 num_gpus=0,
                 include_dashboard=False,

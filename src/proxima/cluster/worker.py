@@ -1,8 +1,10 @@
 """A worker: carries out orders in a process of its own, and keeps what it has built for the next one."""
 
+import atexit
 import json
 import os
 import platform
+import shutil
 import sys
 import tempfile
 import time
@@ -43,7 +45,8 @@ class Worker:
     """What a worker's process does; errors are returned in words, as no traceback survives the way."""
 
     def __init__(self) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="proxima-worker-")
+        self._root = Path(tempfile.mkdtemp(prefix="proxima-worker-"))
+        atexit.register(shutil.rmtree, self._root, ignore_errors=True)
         self._stages: Callable[[int, int], Stage]
         self._templates: dict[tuple[int, int], list[PyTree]] = {}  # by stage and width
 
@@ -61,7 +64,7 @@ class Worker:
         from proxima.run.start import make_runnable
         from proxima.scenario import from_mapping, parse
 
-        root = Path(self._directory.name)
+        root = self._root
         os.chdir(root)
         source = "the driver's scenario"
         settings = unpacked(luggage, root, parse(text, source))
