@@ -79,6 +79,7 @@ def _connected(ray: Any, address: Address) -> Any:
     options = {"log_to_driver": False, "logging_level": "ERROR"}
     if address.kind == "local":
         return ray.init(
+            address="local",  # or it would join whatever cluster somebody has started on this machine
             num_cpus=address.workers,
             num_gpus=0,
             include_dashboard=False,
