@@ -73,7 +73,7 @@ ALLOWED = {
         "train",
         "yaml",
     },
-    "cluster": {"build", "core", "run", "scenario", "train", "tune"},
+    "cluster": {"build", "core", "run", "scenario", "train"},
     "cli": {
         "build",
         "cluster",
@@ -153,7 +153,6 @@ FENCES = {
     "onnx": {"track/onnx"},
     "onnxruntime": {"track/onnx"},
     "polars": {"domains/trading", "domains/language/tables", "tune/table"},
-    "ray": {"run"},
     "optuna": {"tune/methods/optuna"},
     "cmaes": {"tune/methods/optuna"},
     "pickle": {"run/paint"},  # between our own processes; nothing of ours on disk is pickled

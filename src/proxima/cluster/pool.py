@@ -1,9 +1,10 @@
 """Workers of a cluster, and orders that are carried out by whoever is free.
 
-An order is a function of what travels with it, so one whose worker is lost is given to another: the answer
-has the same bits. A worker that is lost is started again, on whichever machine has room for it.
+An order is a function of what travels with it, so one whose worker is lost, or slow, is given to another: the
+answer has the same bits. A worker that is lost is started again, on whichever machine has room for it.
 """
 
+import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -17,6 +18,8 @@ from proxima.core.errors import ProximaError
 MOST_LOSSES = 5  # workers that one order may cost
 LOOK_SECONDS = 1.0  # how long nothing may happen before the cluster is looked at
 HEAD_SECONDS = 15.0  # how long its head may be silent
+SLOW_TIMES, SLOW_SECONDS = 5.0, 30.0  # what counts as slow: so often the usual time, and so long
+RECENT = 100  # orders by which the usual time is known
 GROW_SECONDS = 5.0  # between two looks for new machines
 
 
@@ -28,6 +31,14 @@ class Done(NamedTuple):
     worker: str  # who did
 
 
+class Sent(NamedTuple):
+    """An order, and its place among all that were given."""
+
+    number: int
+    key: Any
+    message: Message
+
+
 @final
 class Member:
     """A worker's place in the pool, whoever fills it."""
@@ -36,7 +47,8 @@ class Member:
         self.actor, self.number = actor, number
         self.host = ""
         self.call: Any = None  # what it is doing
-        self.key: Any = None  # of the order that it carries out; None while it starts
+        self.order: Sent | None = None  # None while it starts
+        self.since = 0.0  # when it was given that
         self.is_ready = False
 
     @property
@@ -57,9 +69,11 @@ class Pool:
     ):
         self._session, self._ray, self._say = session, session.ray, say
         self._job = scenario, self._ray.put(dict(luggage))
-        self._orders: deque[tuple[Any, Message]] = deque()
-        self._sent: dict[Any, Message] = {}
-        self._losses: dict[Any, int] = {}
+        self._waiting: deque[Sent] = deque()
+        self._given = 0
+        self._open: set[int] = set()  # numbers of orders that nobody has answered yet
+        self._losses: dict[int, int] = {}
+        self._seconds: deque[float] = deque(maxlen=RECENT)  # of the orders that were answered last
         self._members: list[Member] = []
         self._looked = self._heard_of_head = time.monotonic()
         self._actor = self._ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0)(Worker)
@@ -78,14 +92,16 @@ class Pool:
         """How many blocks are at their end, and who trains which of the others."""
         busy: dict[str, list[str]] = {}
         for member in self._members:
-            if member.key is not None:
-                busy.setdefault(member.host, []).append(str(member.key))
+            if member.order is not None:
+                busy.setdefault(member.host, []).append(str(member.order.key))
         hosts = "; ".join(f"{host}: {', '.join(keys)}" for host, keys in sorted(busy.items()))
         return f"{done} of {blocks} blocks done" + (f", training {hosts}" if hosts else "")
 
     def submit(self, key: Any, order: Message) -> None:
         """The order is carried out as soon as a worker is free."""
-        self._orders.append((key, order))
+        self._waiting.append(Sent(self._given, key, order))
+        self._open.add(self._given)
+        self._given += 1
 
     def next(self) -> Done:
         """The order that is carried out next."""
@@ -96,8 +112,7 @@ class Pool:
             if not ready:
                 self._look()
                 continue
-            member = calls[ready[0]]
-            done = self._heard(member)
+            done = self._heard(calls[ready[0]])
             if done is not None:
                 return done
 
@@ -109,21 +124,23 @@ class Pool:
 
     def _heard(self, member: Member) -> Done | None:
         """What a worker's call came to: an answer, or that it is ready, or that it is lost."""
-        call, key = member.call, member.key
-        member.call = member.key = None
+        call, order = member.call, member.order
+        member.call = member.order = None
         try:
             result = self._ray.get(call)
         except self._ray.exceptions.RayActorError:
-            self._lost(member, key)
+            self._lost(member, order)
             return None
         except self._ray.exceptions.RayError as failure:
             raise ProximaError(f"--cluster: {member.name}: {failure}") from failure
-        if key is None:
+        if order is None:
             self._greeted(member, result)
             return None
-        del self._sent[key]
-        self._losses.pop(key, None)
-        return Done(key, result, member.name)
+        if order.number not in self._open:  # another was given it too, and was quicker
+            return None
+        self._open.remove(order.number)
+        self._seconds.append(time.monotonic() - member.since)
+        return Done(order.key, result, member.name)
 
     def _greeted(self, member: Member, result: Any) -> None:
         """A worker has said who it is and built what the scenario needs."""
@@ -135,18 +152,18 @@ class Pool:
             raise ProximaError(f"{error} (said by {member.name})")
         member.is_ready = True
 
-    def _lost(self, member: Member, key: Any) -> None:
+    def _lost(self, member: Member, order: Sent | None) -> None:
         """The order goes to another; the worker starts again where there is room."""
-        what = "while it started" if key is None else "its block is trained again by another"
+        what = "it was starting" if order is None else "its block is trained again by another"
         self._say(f"Lost {member.name}: {what}.")
-        if key is not None:
-            self._losses[key] = self._losses.get(key, 0) + 1
-            if self._losses[key] >= MOST_LOSSES:
+        if order is not None and order.number in self._open and order not in self._under_way():
+            self._losses[order.number] = self._losses.get(order.number, 0) + 1
+            if self._losses[order.number] >= MOST_LOSSES:
                 raise ProximaError(
                     f"--cluster: {MOST_LOSSES} workers in turn were lost with the same block; look for what "
                     "ends them (memory, most often) on the machine that was said last"
                 )
-            self._orders.appendleft((key, self._sent.pop(key)))
+            self._waiting.appendleft(order)
         member.is_ready = False
         self._start(member)
 
@@ -154,12 +171,36 @@ class Pool:
         member.call = member.actor.begin.remote(*self._job)
 
     def _hand_out(self) -> None:
-        """Orders to those who are free."""
+        """Orders to those who are free; where none waits, one that takes much longer than usual."""
         for member in self._members:
-            if member.is_ready and member.call is None and self._orders:
-                member.key, order = self._orders.popleft()
-                self._sent[member.key] = order
-                member.call = member.actor.carry_out.remote(order)
+            if not member.is_ready or member.call is not None:
+                continue
+            order = self._waiting.popleft() if self._waiting else self._overdue()
+            if order is None:
+                return
+            member.order, member.since = order, time.monotonic()
+            member.call = member.actor.carry_out.remote(order.message)
+
+    def _overdue(self) -> Sent | None:
+        """An order that one worker alone has had for too long: its machine may be cut off, or slow."""
+        if not self._seconds:
+            return None
+        limit = max(SLOW_SECONDS, SLOW_TIMES * statistics.median(self._seconds))
+        under_way = self._under_way()
+        for member in self._members:
+            order = member.order
+            if order is None or under_way.count(order) > 1 or order.number not in self._open:
+                continue
+            if time.monotonic() - member.since > limit:
+                self._say(
+                    f"{member.name} is slow with its block: another trains it too.".capitalize()
+                )
+                return order
+        return None
+
+    def _under_way(self) -> list[Sent]:
+        """Orders that workers have, one of them twice where it was overdue."""
+        return [member.order for member in self._members if member.order is not None]
 
     def _look(self) -> None:
         """Nothing has happened for a while: is the head there, are there new machines?"""

@@ -7,6 +7,7 @@ with us. One that the user started is left as it was.
 import os
 import secrets
 import socket
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -55,6 +56,8 @@ def open_session(address: Address) -> Iterator[Session]:
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     with needs_extra("cluster", f"--cluster {address.value or 'local'}"):
         import ray
+    if address.kind != "local" and address.value != "auto" and not answers(_listener(address)):
+        raise ProximaError(_refusal(address, ConnectionError("nobody answers there")))
     if ray.is_initialized():
         raise ProximaError(
             "--cluster: Ray is already in use by this process; call ray.shutdown() first"
@@ -78,14 +81,18 @@ def nodes(session: Session) -> list[Node]:
 def _connected(ray: Any, address: Address) -> Any:
     options = {"log_to_driver": False, "logging_level": "ERROR"}
     if address.kind == "local":
-        return ray.init(
-            address="local",  # or it would join whatever cluster somebody has started on this machine
-            num_cpus=address.workers,
-            num_gpus=0,
-            include_dashboard=False,
-            object_store_memory=OBJECT_STORE,
-            **options,
-        )
+        with warnings.catch_warnings():
+            # Ray forks to start its processes, each of which is another program at once: JAX's threads,
+            # which it warns of, are not in them.
+            warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+            return ray.init(
+                address="local",  # or it would join a cluster that somebody has started on this machine
+                num_cpus=address.workers,
+                num_gpus=0,
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE,
+                **options,
+            )
     try:
         return ray.init(address=address.value, **options)
     except Exception as failure:  # Ray raises what its layers raise: connection, version, token
@@ -102,6 +109,12 @@ def _refusal(address: Address, failure: Exception) -> str:
     else:
         remedy = "start one with `ray start --head`, or use --cluster local:2 on this machine"
     return f"--cluster {address.value}: no cluster could be joined: {said}; {remedy}"
+
+
+def _listener(address: Address) -> tuple[str, int]:
+    """Host and port of an address that has them."""
+    host, _, port = address.value.removeprefix("ray://").rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def _head(address: Address, info: Any) -> tuple[str, int] | None:
