@@ -1,25 +1,28 @@
 """Searches in blocks: the same bits in this process, on workers, and when killed and resumed."""
 
 import json
+from contextlib import nullcontext
 
 import jax
 import pytest
-from lanes import LAMBDA, RATE, small
+from lanes import LAMBDA, RATE, SPACE, small
 from tiny import equal_trees
 
 from proxima.cluster.address import parse_address
+from proxima.cluster.blocks import train_on
 from proxima.cluster.lanes import elsewhere, search_in_blocks
 from proxima.cluster.messages import Message, read, written
 from proxima.cluster.session import open_session
 from proxima.cluster.worker import LANES, Worker
 from proxima.core.errors import ProximaError
 from proxima.run.files import read_json
-from proxima.scenario import changed, dump, load
+from proxima.run.train import _train_here
+from proxima.scenario import changed, load
 from proxima.train.checkpoint import stored_blocks, with_blocks
 from proxima.train.reinforcement import block_width, fits_blocks
 from proxima.tune import store
 from proxima.tune.bench import Bench, Evaluations, Start
-from proxima.tune.blocks import BlockAnswer, BlockOrder, Blocks, Work
+from proxima.tune.blocks import BlockAnswer, BlockOrder, Blocks, Elsewhere, Work
 from proxima.tune.carry import carry_out, carry_out_here
 from proxima.tune.experiments import in_blocks_for
 from proxima.tune.files import SearchFiles, find_search
@@ -65,19 +68,43 @@ def here(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def workers():
-    """Two workers on this machine."""
-    with open_session(parse_address("local:2")) as session:
-        yield elsewhere(session)
+def workers(compiled):
+    """Two workers on this machine, the same for all searches here: starting them takes seconds."""
+    said = []
+    with (
+        open_session(parse_address("local:2")) as session,
+        elsewhere(session).carrying(scenario_of("random"), 2, said.append) as carry,
+    ):
+        assert said == ["2 blocks on 2 workers of 1 machine"]
+        yield Elsewhere(lambda scenario, blocks, say: nullcontext(carry), train_on(session))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_workers_give_the_bits_of_this_process(method, here, workers, tmp_path):
-    said = []
-    watch = SILENT._replace(say=said.append)
-    files, _ = start_search(scenario_of(method, tmp_path), watch, workers)
+    files, _ = start_search(scenario_of(method, tmp_path), SILENT, workers)
     assert content(files) == content(here(method))
-    assert "2 blocks on 2 workers of 1 machine" in said[0]
+
+
+def test_closing_tests_are_trained_by_whoever_carries_out_the_blocks(workdir):
+    carried, trained = [], []
+
+    def train(run, planned, blocks):
+        trained.append([block.stage.trials for block in blocks])
+        return [_train_here(run, block) for block in blocks]
+
+    scenario = scenario_of("random", confirm=1, configs=2, evaluations=1)
+    programs = Programs(scenario, 2, tuple(SPACE))
+
+    def carry(work):
+        carried.append(len(work))
+        return carry_out_here(programs, work)
+
+    others = Elsewhere(lambda *arguments: nullcontext(carry), train)
+    _, result = start_search(scenario, SILENT, others)
+    assert carried == [1, 2, 1]  # two configurations, then six seeds of the best in as many lanes
+    assert trained == [[(0, 1), (2, 3), (4, 5)]] * 2
+    _, alone = start_search(changed(scenario, {"output_directory": "alone"}, "test"), SILENT)
+    assert (alone.choosing, alone.test) == (result.choosing, result.test)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -169,7 +196,15 @@ def test_blocks_are_taken_out_and_put_back():
         assert equal_trees(one, bench.take(source))
 
 
-def test_an_order_survives_the_way_and_a_worker_carries_it_out():
+@pytest.fixture
+def worker():
+    """A worker in this process."""
+    worker = Worker()
+    yield worker
+    worker._directory.cleanup()
+
+
+def test_an_order_survives_the_way_and_a_worker_carries_it_out(worker):
     scenario = scenario_of("random")
     bench = bench_of(scenario, 2, None)
     bench.begin({0: Start(FIRST, 5), 1: Start(OTHERS[0], 6)})
@@ -177,14 +212,12 @@ def test_an_order_survives_the_way_and_a_worker_carries_it_out():
     assert read(written(order), BlockOrder) == order
     work = Work(order, stored_blocks(bench.states, 2, [0])[0])
     answer, states = carry_out(Programs(scenario, 2, tuple(FIRST)), work)
-    worker = Worker()
     worker._scenario = scenario
     heard = worker.carry_out(Message(written(order), {LANES: work.states}, "lanes"))
     assert read(heard.text, BlockAnswer) == answer and heard.states[LANES] == states
 
 
-def test_what_a_worker_cannot_do_comes_back_in_words():
-    worker = Worker()
+def test_what_a_worker_cannot_do_comes_back_in_words(worker):
     worker._scenario = scenario_of("random")
     order = BlockOrder({"algorithm.lerning_rate": 1.0}, [{}], [1], [1], 4, 9)
     heard = worker.carry_out(Message(written(order), {LANES: b""}, "lanes"))
@@ -193,7 +226,7 @@ def test_what_a_worker_cannot_do_comes_back_in_words():
 
 def test_the_width_of_blocks_depends_on_the_scenario_alone():
     assert [block_width(lanes) for lanes in (1, 4, 16, 64, 100, 5000)] == [1, 1, 2, 8, 10, 10]
-    assert block_width(32, 6) == 3 if 32 % 3 == 0 else block_width(32, 6) == 2
+    assert (block_width(32), block_width(32, 6), block_width(32, 3)) == (4, 2, 4)
     scenario = small(lanes=16, configs=100)
     assert search_in_blocks(scenario).training.trials_per_block == 2
     given = changed(scenario, {"training.trials_per_block": 4}, "test")
@@ -230,5 +263,7 @@ def test_a_search_without_blocks_is_not_gone_on_with_elsewhere(workdir):
 
 def test_searches_of_language_are_refused_in_words():
     scenario = load("smollm2_positive")
-    with pytest.raises(ProximaError, match=r"--cluster: the stages of domain language do not train"):
+    with pytest.raises(
+        ProximaError, match=r"--cluster: the stages of domain language do not train"
+    ):
         search_in_blocks(scenario)

@@ -8,19 +8,17 @@ Only this process writes. A worker that is lost costs what it was doing; this pr
 the checkpoints. Neither changes a bit.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
 from proxima.build import domain_of
 from proxima.cluster.address import parse_address
 from proxima.cluster.luggage import packed
-from proxima.cluster.messages import Answer, Heard, Message, Order, read, written
-from proxima.cluster.pool import Done, Pool
+from proxima.cluster.messages import Answer, Heard, Message, Order, written
+from proxima.cluster.pool import Done, Pool, answered
 from proxima.cluster.session import Session, nodes, open_session
 from proxima.core.errors import ProximaError
 from proxima.core.types import PyTree
@@ -34,8 +32,6 @@ from proxima.train.checkpoint import Stored
 from proxima.train.loop import Observer, Report
 from proxima.train.loop import heard as heard_by
 from proxima.train.reinforcement import block_width
-
-T = TypeVar("T")
 
 
 def in_blocks(scenario: Scenario, lanes: Callable[[Scenario], int] | None = None) -> Scenario:
@@ -96,7 +92,7 @@ def _until_all_end(run: Run, planned: int, blocks: dict[int, Block], pool: Pool)
     left, answers, busy = len(blocks), 0, dict[str, float]()
     while left:
         done = pool.next()
-        answer = answered(done, Answer)
+        answer = _answer(done)
         answers += 1
         busy[done.worker] = busy.get(done.worker, 0.0) + answer.seconds
         block = blocks[done.key]
@@ -139,12 +135,9 @@ def _order(run: Run, planned: int, number: int, block: Block) -> Message:
     return Message(written(Order(planned, number, progress, chunks)), lanes)
 
 
-def answered(done: Done, kind: type[T]) -> T:
+def _answer(done: Done) -> Answer:
     """What a worker answered; an error of its own is raised here."""
-    content = json.loads(done.answer.text)
-    if "error" in content:
-        raise ProximaError(f"{content['error']} (said by {done.worker})")
-    return read(done.answer.text, kind)
+    return answered(done, Answer)
 
 
 def _heard(run: Run, block: Block, answer: Answer, states: Mapping[str, bytes]) -> Block:

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from functools import partial
 
 from proxima.cluster.address import parse_address
-from proxima.cluster.blocks import answered, in_blocks, luggage_of, train_on, where
+from proxima.cluster.blocks import in_blocks, luggage_of, train_on, where
 from proxima.cluster.messages import Message, written
-from proxima.cluster.pool import Pool
+from proxima.cluster.pool import Pool, answered
 from proxima.cluster.session import Session, open_session
 from proxima.cluster.worker import LANES
 from proxima.scenario import Scenario, dump
