@@ -21,7 +21,6 @@ from proxima.cluster.session import Session, open_session
 from proxima.scenario import dump, load, to_mapping
 
 SCENARIO = "cartpole"  # workers read it and build nothing of it
-PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Measured(NamedTuple):
@@ -31,29 +30,34 @@ class Measured(NamedTuple):
     seconds: float
     kilobytes_waiting: float  # more than before while all wait; their states are in it
     kilobytes_kept: float  # more than before when all are answered and their answers dropped
+    kilobytes_store: (
+        float  # more of Ray's object store, whose size is fixed, that this process has touched
+    )
 
 
-def resident_kilobytes() -> float:
-    """The driver's resident memory."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * PAGE / 1024
+def resident_kilobytes(kind: str) -> float:
+    """The driver's resident memory: RssAnon is its own, RssShmem what it has touched of Ray's object store."""
+    with open("/proc/self/status") as file:
+        return next(float(line.split()[1]) for line in file if line.startswith(kind))
 
 
 def measure(pool: Pool, orders: int, kilobytes: int) -> Measured:
     """All orders given together, and heard of until the last."""
     gc.collect()
-    before = resident_kilobytes()
+    before, store = resident_kilobytes("RssAnon"), resident_kilobytes("RssShmem")
     began = time.perf_counter()
     for number in range(orders):
         pool.submit(number, Message("{}", {"lanes": os.urandom(kilobytes * 1024)}, "echo"))
-    waiting = resident_kilobytes() - before
+    waiting = resident_kilobytes("RssAnon") - before
     heard = set()
     for _ in range(orders):
         heard.add(pool.next().key)
     seconds = time.perf_counter() - began
     assert len(heard) == orders
     gc.collect()
-    return Measured(orders, seconds, waiting / orders, (resident_kilobytes() - before) / orders)
+    kept = resident_kilobytes("RssAnon") - before
+    store = resident_kilobytes("RssShmem") - store
+    return Measured(orders, seconds, waiting / orders, kept / orders, store / orders)
 
 
 def open_pool(session: Session) -> Pool:
@@ -69,10 +73,10 @@ def open_pool(session: Session) -> Pool:
 
 def row(measured: Measured) -> str:
     """A line of the table."""
-    orders, seconds, waiting, kept = measured
+    orders, seconds, waiting, kept, store = measured
     return (
         f"{orders:>8,} {seconds:>9.2f} {1e3 * seconds / orders:>10.2f} {orders / seconds:>9.0f} "
-        f"{waiting:>15.1f} {kept:>12.2f}"
+        f"{waiting:>17.1f} {kept:>14.2f} {store:>15.1f}"
     )
 
 
@@ -84,7 +88,9 @@ def main() -> None:
     parser.add_argument("--kilobytes", type=int, default=100)
     options = parser.parse_args()
     print(f"{options.workers} workers, states of {options.kilobytes} kB, load {os.getloadavg()}")
-    print("  orders   seconds   ms/block  blocks/s  kB/block waiting  kB/block kept")
+    print(
+        "  orders   seconds   ms/block  blocks/s  kB/block waiting  kB/block kept  kB/block store"
+    )
     with open_session(parse_address(f"local:{options.workers}")) as session:
         pool = open_pool(session)
         for orders in options.orders:
