@@ -36,7 +36,7 @@ class Measured(NamedTuple):
 
 
 def resident_kilobytes(kind: str) -> float:
-    """The driver's resident memory: RssAnon is its own, RssShmem what it has touched of Ray's object store."""
+    """The driver's resident memory: RssAnon is its own, RssShmem what it touched of Ray's object store."""
     with open("/proc/self/status") as file:
         return next(float(line.split()[1]) for line in file if line.startswith(kind))
 
