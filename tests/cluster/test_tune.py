@@ -198,9 +198,7 @@ def test_blocks_are_taken_out_and_put_back():
 @pytest.fixture
 def worker():
     """A worker in this process."""
-    worker = Worker()
-    yield worker
-    worker._directory.cleanup()
+    return Worker()
 
 
 def test_an_order_survives_the_way_and_a_worker_carries_it_out(worker):

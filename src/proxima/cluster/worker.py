@@ -3,9 +3,11 @@
 import json
 import os
 import platform
+import shutil
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import version
@@ -47,7 +49,8 @@ class Worker:
     """What a worker's process does; errors are returned in words, as no traceback survives the way."""
 
     def __init__(self) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="proxima-worker-")
+        self._directory = Path(tempfile.mkdtemp(prefix="proxima-worker-"))
+        weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
         self._scenario: Any
         self._carriers: dict[str, CarryOut] = {}  # by kind
 
@@ -64,14 +67,14 @@ class Worker:
     def _prepare(self, text: str, luggage: Mapping[str, bytes]) -> None:
         from proxima.scenario import from_mapping, parse
 
-        root = Path(self._directory.name)
+        root = self._directory
         os.chdir(root)
         source = "the driver's scenario"
         self._scenario = from_mapping(unpacked(luggage, root, parse(text, source)), source)
 
     def _carry_out(self, message: Message) -> Message:
         if message.kind not in self._carriers:
-            made = KINDS[message.kind](self._scenario, Path(self._directory.name))
+            made = KINDS[message.kind](self._scenario, self._directory)
             self._carriers[message.kind] = made
         return self._carriers[message.kind](message)
 
