@@ -73,7 +73,7 @@ ALLOWED = {
         "train",
         "yaml",
     },
-    "cluster": {"build", "core", "run", "scenario", "train"},
+    "cluster": {"build", "core", "run", "scenario", "train", "tune"},
     "cli": {
         "build",
         "cluster",

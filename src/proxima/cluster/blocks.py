@@ -8,17 +8,17 @@ Only this process writes. A worker that is lost costs what it was doing; this pr
 the checkpoints. Neither changes a bit.
 """
 
-import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 from proxima.build import domain_of
 from proxima.cluster.address import parse_address
 from proxima.cluster.luggage import packed
-from proxima.cluster.messages import Answer, Heard, Message, Order, read, written
-from proxima.cluster.pool import Done, Pool
+from proxima.cluster.messages import Answer, Heard, Message, Order, written
+from proxima.cluster.pool import Done, Pool, answered
 from proxima.cluster.session import Session, nodes, open_session
 from proxima.core.errors import ProximaError
 from proxima.core.types import PyTree
@@ -31,20 +31,22 @@ from proxima.train import checkpoint
 from proxima.train.checkpoint import Stored
 from proxima.train.loop import Observer, Report
 from proxima.train.loop import heard as heard_by
+from proxima.train.reinforcement import block_width
 
-FEWEST_BLOCKS, WIDEST_BLOCK = 8, 16  # where the scenario does not say how wide a block is
 
+def in_blocks(scenario: Scenario, lanes: Callable[[Scenario], int] | None = None) -> Scenario:
+    """The scenario with a width of its blocks, which depends on nothing but the number of trials.
 
-def in_blocks(scenario: Scenario) -> Scenario:
-    """The scenario with a width of its blocks, which depends on nothing but the number of trials."""
+    With `lanes`, which counts those of its search, on their number: they are what is divided then.
+    """
     if domain_of(scenario).reads is None or not isinstance(scenario, EnvironmentScenario):
         raise ProximaError(
             f"--cluster: the stages of domain {scenario.domain} do not train in blocks; leave it out"
         )
     if scenario.training.trials_per_block:
         return scenario
-    widest = max(1, min(WIDEST_BLOCK, scenario.trials // FEWEST_BLOCKS))
-    width = max(width for width in range(1, widest + 1) if scenario.trials % width == 0)
+    trials = scenario.trials
+    width = block_width(trials) if lanes is None else block_width(lanes(scenario), trials)
     return replace(scenario, training=replace(scenario.training, trials_per_block=width))
 
 
@@ -52,7 +54,12 @@ def in_blocks(scenario: Scenario) -> Scenario:
 def on_cluster(address: str) -> Iterator[TrainBlocks]:
     """Trains blocks on the cluster while this is open."""
     with open_session(parse_address(address)) as session:
-        yield lambda run, planned, blocks: _train_blocks(session, run, planned, blocks)
+        yield train_on(session)
+
+
+def train_on(session: Session) -> TrainBlocks:
+    """Trains blocks on the workers of a session."""
+    return partial(_train_blocks, session)
 
 
 def _train_blocks(session: Session, run: Run, planned: int, blocks: list[Block]) -> list[Block]:
@@ -61,8 +68,8 @@ def _train_blocks(session: Session, run: Run, planned: int, blocks: list[Block])
     if not going:
         return blocks
     travelling = {number: _stored(blocks[number]) for number in going}
-    pool = Pool(session, dump(run.scenario), _luggage(run.scenario), run.display.say)
-    run.display.say(_where(session, pool, len(going)))
+    pool = Pool(session, dump(run.scenario), luggage_of(run.scenario), run.display.say)
+    run.display.say(where(session, pool, len(going)))
     started, saving = time.perf_counter(), run.clock.seconds.get("save", 0.0)
     try:
         with interruptible(at_once=True):
@@ -130,10 +137,7 @@ def _order(run: Run, planned: int, number: int, block: Block) -> Message:
 
 def _answer(done: Done) -> Answer:
     """What a worker answered; an error of its own is raised here."""
-    content = json.loads(done.answer.text)
-    if "error" in content:
-        raise ProximaError(f"{content['error']} (said by {done.worker})")
-    return read(done.answer.text, Answer)
+    return answered(done, Answer)
 
 
 def _heard(run: Run, block: Block, answer: Answer, states: Mapping[str, bytes]) -> Block:
@@ -172,17 +176,18 @@ def _report(heard: Heard, best: list[int], states: PyTree) -> Report:
     )
 
 
-def _luggage(scenario: Scenario) -> dict[str, bytes]:
+def luggage_of(scenario: Scenario) -> dict[str, bytes]:
+    """What workers need besides the scenario."""
     reads = domain_of(scenario).reads
     assert reads is not None  # `in_blocks` refuses others
     return packed(to_mapping(scenario), reads(scenario))
 
 
-def _where(session: Session, pool: Pool, blocks: int) -> str:
-    """Where training goes on, for a person."""
+def where(session: Session, pool: Pool, blocks: int) -> str:
+    """Where blocks are trained, for a person."""
     machines = len([node for node in nodes(session) if node.is_alive])
-    where = f"{blocks} blocks on {pool.width} workers of {machines} machine{'s' * (machines > 1)}"
-    return where + (f"; Ray's dashboard: {session.dashboard}" if session.dashboard else "")
+    place = f"{blocks} blocks on {pool.width} workers of {machines} machine{'s' * (machines > 1)}"
+    return place + (f"; Ray's dashboard: {session.dashboard}" if session.dashboard else "")
 
 
 def _metric(worker: str) -> str:

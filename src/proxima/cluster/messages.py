@@ -2,10 +2,13 @@
 
 order   which block of which stage, where it stands, how many chunks; the states of its lanes
 answer  a report per chunk, how it stands now; the states of its lanes, and those at their best
+
+Orders of a search's lanes are in tune/blocks.py; which kind an order is of, the message says.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter
@@ -21,6 +24,7 @@ class Message(NamedTuple):
 
     text: str
     states: Mapping[str, bytes]
+    kind: str = "stage"  # of an order: a key of `worker.KINDS`
 
 
 class Order(NamedTuple):
@@ -56,9 +60,17 @@ class Answer(NamedTuple):
 
 def written(content: Any) -> str:
     """A named tuple as JSON; numbers that are not finite stay what they are."""
-    return json.dumps(TypeAdapter(type(content)).dump_python(content, mode="python"))
+    return json.dumps(_adapter(type(content)).dump_python(content, mode="python"))
 
 
 def read(text: str, kind: type[T]) -> T:
     """The named tuple that JSON holds."""
-    return TypeAdapter(kind).validate_python(json.loads(text))
+    content: T = _adapter(kind).validate_python(json.loads(text))
+    return content
+
+
+def _made(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(_made)  # making one takes milliseconds

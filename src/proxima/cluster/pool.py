@@ -4,16 +4,19 @@ An order is a function of what travels with it, so one whose worker is lost, or 
 answer has the same bits. A worker that is lost is started again, on whichever machine has room for it.
 """
 
+import json
 import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, TypeVar, final
 
 from proxima.cluster.messages import Message, read
 from proxima.cluster.session import Session, answers
 from proxima.cluster.worker import Hello, Worker, hello
 from proxima.core.errors import ProximaError
+
+T = TypeVar("T")
 
 MOST_LOSSES = 5  # workers that one order may cost
 LOOK_SECONDS = 1.0  # how long nothing may happen before the cluster is looked at
@@ -239,6 +242,14 @@ class Pool:
         cores = int(self._ray.cluster_resources().get("CPU", 0))
         for number in range(len(self._members), cores):
             self._members.append(Member(self._actor.remote(), number))
+
+
+def answered(done: Done, kind: type[T]) -> T:
+    """What a worker answered; an error of its own is raised here."""
+    content = json.loads(done.answer.text)
+    if "error" in content:
+        raise ProximaError(f"{content['error']} (said by {done.worker})")
+    return read(done.answer.text, kind)
 
 
 def _check_versions(other: Hello, name: str) -> None:

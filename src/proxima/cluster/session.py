@@ -10,6 +10,7 @@ import socket
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, NamedTuple
 
 from proxima.cluster.address import Address
@@ -53,7 +54,7 @@ def open_session(address: Address) -> Iterator[Session]:
         os.environ.setdefault(name, value)
     if address.kind == "local":
         os.environ.update(OF_OUR_OWN)
-        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+        os.environ["RAY_AUTH_TOKEN"] = _token()
     with needs_extra("cluster", f"--cluster {address.value or 'local'}"):
         import ray
     if address.kind != "local" and address.value != "auto" and not answers(_listener(address)):
@@ -67,6 +68,12 @@ def open_session(address: Address) -> Iterator[Session]:
         yield Session(ray, address, _head(address, info), _dashboard(info))
     finally:
         ray.shutdown()
+
+
+@cache
+def _token() -> str:
+    """The token of all clusters that this process starts: Ray reads it once, so a second one would not do."""
+    return secrets.token_hex(32)
 
 
 def nodes(session: Session) -> list[Node]:

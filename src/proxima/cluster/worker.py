@@ -1,6 +1,5 @@
 """A worker: carries out orders in a process of its own, and keeps what it has built for the next one."""
 
-import atexit
 import json
 import os
 import platform
@@ -8,7 +7,9 @@ import shutil
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -23,6 +24,9 @@ from proxima.train.loop import Observer, Report, train
 from proxima.train.memory import memory_metrics
 from proxima.train.stage import Stage
 
+CarryOut = Callable[[Message], Message]
+
+LANES = "lanes"  # the name of a block's states in a message
 VERSIONS = ("proxima", "jax", "jaxlib", "numpy")
 
 
@@ -45,13 +49,13 @@ class Worker:
     """What a worker's process does; errors are returned in words, as no traceback survives the way."""
 
     def __init__(self) -> None:
-        self._root = Path(tempfile.mkdtemp(prefix="proxima-worker-"))
-        atexit.register(shutil.rmtree, self._root, ignore_errors=True)
-        self._stages: Callable[[int, int], Stage]
-        self._templates: dict[tuple[int, int], list[PyTree]] = {}  # by stage and width
+        self._directory = Path(tempfile.mkdtemp(prefix="proxima-worker-"))
+        weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
+        self._scenario: Any
+        self._carriers: dict[str, CarryOut] = {}  # by kind
 
     def begin(self, scenario: str, luggage: Mapping[str, bytes]) -> tuple[str, str]:
-        """Builds what the scenario needs: what this worker is, and the text of an error or nothing."""
+        """Reads the scenario and what it needs: what this worker is, and the text of an error or nothing."""
         return written(hello()), _in_words(lambda: self._prepare(scenario, luggage))
 
     def carry_out(self, message: Message) -> Message:
@@ -61,35 +65,41 @@ class Worker:
         return Message(json.dumps({"error": error}), {}) if error else answers[0]
 
     def _prepare(self, text: str, luggage: Mapping[str, bytes]) -> None:
-        from proxima.run.start import make_runnable
         from proxima.scenario import from_mapping, parse
 
-        root = self._root
+        root = self._directory
         os.chdir(root)
         source = "the driver's scenario"
-        settings = unpacked(luggage, root, parse(text, source))
-        prepared = make_runnable(from_mapping(settings, source)).prepared
-        built: dict[int, Any] = {}
-
-        def stage_of(planned: int, block: int) -> Stage:
-            if planned not in built:
-                built[planned] = prepared.stages[planned].make(
-                    lambda trial: root / f"trial_{trial}"
-                )
-            trainable = built[planned]
-            return (trainable.blocks or (trainable.stage,))[block]
-
-        self._stages = stage_of
+        self._scenario = from_mapping(unpacked(luggage, root, parse(text, source)), source)
 
     def _carry_out(self, message: Message) -> Message:
+        if message.kind not in self._carriers:
+            made = KINDS[message.kind](self._scenario, self._directory)
+            self._carriers[message.kind] = made
+        return self._carriers[message.kind](message)
+
+
+def _stages(scenario: Any, root: Path) -> CarryOut:
+    """Carries out orders of a stage's blocks; the scenario is built once."""
+    from proxima.run.start import make_runnable
+
+    prepared = make_runnable(scenario).prepared
+    templates: dict[tuple[int, int], list[PyTree]] = {}  # by stage and width
+
+    @cache
+    def built(planned: int) -> Any:
+        return prepared.stages[planned].make(lambda trial: root / f"trial_{trial}")
+
+    def carry_out(message: Message) -> Message:
         started = time.perf_counter()
         order = read(message.text, Order)
-        stage = self._stages(order.planned, order.block)
+        trainable = built(order.planned)
+        stage: Stage = (trainable.blocks or (trainable.stage,))[order.block]
         kind = order.planned, len(stage.trials)
-        is_new = kind not in self._templates
+        is_new = kind not in templates
         if is_new:
-            self._templates[kind] = stage.split(stage.init())
-        states, progress = _begun(stage, order, message.states, self._templates[kind])
+            templates[kind] = stage.split(stage.init())
+        states, progress = _begun(stage, order, message.states, templates[kind])
         compiling = time.perf_counter()
         if is_new:
             states = stage.prepare(states)
@@ -98,6 +108,45 @@ class Worker:
         leaves = next(iter(kept.values())).leaves  # the same for every lane
         answer = Answer(reports, leaves, compiled, time.perf_counter() - started)
         return Message(written(answer), {name: each.content for name, each in kept.items()})
+
+    return carry_out
+
+
+def _lanes(scenario: Any, root: Path) -> CarryOut:
+    """Carries out orders of blocks of a search's lanes; its programs are built once."""
+    from proxima.build import domain_of
+    from proxima.train.devices import use_compilation_cache
+    from proxima.tune.blocks import BlockOrder, Work
+    from proxima.tune.carry import carry_out
+    from proxima.tune.programs import Programs
+
+    domain_of(scenario).prepare_host(scenario)
+    use_compilation_cache()
+
+    @cache
+    def programs(width: int, paths: tuple[str, ...]) -> Programs:
+        return Programs(scenario, width, paths)
+
+    def carry_out_message(message: Message) -> Message:
+        order = read(message.text, BlockOrder)
+        of_search = programs(len(order.settings), tuple(order.program))
+        answer, states = carry_out(of_search, Work(order, message.states[LANES]))
+        return Message(written(answer), {LANES: states})
+
+    return carry_out_message
+
+
+def _echo(scenario: Any, root: Path) -> CarryOut:
+    """Gives back what it was given: what a driver alone can do is measured with it."""
+    return lambda message: message
+
+
+# What orders there are, and who carries them out, made of the scenario and the worker's directory.
+KINDS: Mapping[str, Callable[[Any, Path], CarryOut]] = {
+    "stage": _stages,
+    "lanes": _lanes,
+    "echo": _echo,
+}
 
 
 def _begun(

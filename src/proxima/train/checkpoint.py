@@ -169,6 +169,36 @@ def state_of(content: bytes, template: PyTree) -> PyTree:
     return jax.tree.unflatten(jax.tree.structure(template), list(named.values()))
 
 
+def stored_blocks(states: TrainState, width: int, blocks: Iterable[int]) -> dict[int, bytes]:
+    """Some blocks of so many lanes as they are stored, all fetched from the devices at once."""
+    from safetensors.numpy import save as tensor_bytes
+
+    named = _named(_fetch(states))
+    return {
+        block: tensor_bytes(
+            {
+                name: _storable(leaf[block * width : (block + 1) * width])
+                for name, leaf in named.items()
+            }
+        )
+        for block in blocks
+    }
+
+
+def with_blocks(states: TrainState, width: int, contents: Mapping[int, bytes]) -> TrainState:
+    """The states with those of some blocks replaced, to be laid out on the devices."""
+    from safetensors.numpy import load as tensors_in
+
+    host = {name: np.array(leaf) for name, leaf in _named(_fetch(states)).items()}
+    for block, content in contents.items():
+        for name, values in tensors_in(content).items():
+            lanes = host[name][block * width : (block + 1) * width]
+            lanes[:] = values.view(lanes.dtype) if lanes.dtype.kind == "V" else values
+    leaves = [_as_kind_of(leaf, host[name]) for name, leaf in _named(states).items()]
+    replaced: TrainState = jax.tree.unflatten(jax.tree.structure(states), leaves)
+    return replaced
+
+
 def check_shapes(checkpoint: Path, template: TrainState) -> dict[str, Any]:
     """The manifest of a checkpoint whose leaves are those of the template; else an error that names some."""
     manifest = load_manifest(checkpoint)

@@ -15,6 +15,7 @@ from proxima.train.stage import Row, Schedule, Score, Stage
 
 CHUNKS_PER_RUN = 50  # points of a learning curve, when the scenario does not say
 LARGEST_CHUNK = 50_000  # environment steps; longer ones would make a run slow to answer
+FEWEST_BLOCKS, WIDEST_BLOCK = 8, 16  # where the scenario does not say how wide a block is
 FIGURES = {"episode/return": "return", "eval/return_mean": "greedy"}
 
 
@@ -89,6 +90,24 @@ def reinforcement_stage(
 def blocks_of(trials: int, width: int) -> list[tuple[int, ...]]:
     """The trials in blocks of this width, in order."""
     return [tuple(range(first, min(first + width, trials))) for first in range(0, trials, width)]
+
+
+def fits_blocks(count: int, width: int) -> bool:
+    """Whether so many trials or lanes are one block, or several of the same width."""
+    return count <= width or count % width == 0
+
+
+def block_width(lanes: int, *others: int) -> int:
+    """The width of blocks where the scenario does not say: a divisor of the lanes that leaves several blocks.
+
+    It depends on these numbers alone, never on a machine. `others` are counts that it fits too.
+    """
+    widest = max(1, min(WIDEST_BLOCK, lanes // FEWEST_BLOCKS))
+    return max(
+        width
+        for width in range(1, widest + 1)
+        if lanes % width == 0 and all(fits_blocks(other, width) for other in others)
+    )
 
 
 def chunk_updates(config: TrainingConfig, steps_per_update: int) -> int:
