@@ -21,6 +21,9 @@ class TrainingConfig:
     """Updates between two reports to the host; null gives about 50 reports in a run."""
     threads: Annotated[int, Interval(ge=1, le=MOST_THREADS)] = 1
     """CPU threads per device inside one operation; more than 1 pays for large nets only."""
+    policy_lag: Literal[0, 1] = 0
+    """On host environments, 1: a rollout is collected by the policy of one update earlier, while that update
+    runs; 0: environments and learner take turns."""
 
 
 @dataclass(frozen=True, kw_only=True)
