@@ -20,6 +20,7 @@ ALLOWED = {
     "backend": set(),
     "train": {"core", "files"},
     "track": {"core"},
+    "cluster": {"core"},
     "report": {"core", "files"},
     # the tables only; what they name is imported when it is asked for
     "build": {"core.algorithm", "core.errors", "core.functions", "domains.domain"},
@@ -36,6 +37,7 @@ ALLOWED = {
     },
     "domains": {
         "build",
+        "cluster.actors",
         "core",
         "files",
         "nets",
@@ -149,7 +151,7 @@ FENCES = {
     "onnx": {"track/onnx"},
     "onnxruntime": {"track/onnx"},
     "polars": {"domains/trading", "domains/language/tables", "tune/table"},
-    "ray": {"run"},
+    "ray": {"cluster"},
     "optuna": {"tune/methods/optuna"},
     "cmaes": {"tune/methods/optuna"},
     "pickle": {"run/paint"},  # between our own processes; nothing of ours on disk is pickled

@@ -1,4 +1,4 @@
-"""A policy lag of one rollout: which policy collects which rollout, and that chunks and restarts change nothing."""
+"""A policy lag of one rollout: who collects which rollout, and that chunks and restarts change nothing."""
 
 import threading
 
