@@ -6,21 +6,26 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 import warnings
+from pathlib import Path
 
 import known_envs  # noqa: F401, registers them
 import numpy as np
 import pytest
 import ray
 from host_envs import assert_same, without_times
+from resume import Case, check_same, latest
 from scenario_files import file_message
+from tiny import TINY, stop_at_row
 
-from proxima import load
+from proxima import load, resume_experiment, run_multiple_experiments
 from proxima.core.errors import ProximaError
 from proxima.domains.control.config import EnvConfig
 from proxima.domains.control.domain import build
 from proxima.domains.control.pools import make_pools
 from proxima.domains.control.workers import MOST_FAILURES
+from proxima.run.display import silent
 
 ON = np.ones(2, bool)
 SMALL = {
@@ -55,10 +60,9 @@ def own_ray():
 def open_pools(num_envs=4, groups=1, failure="stop", **settings):
     """Pools of environments on two actors, and what they have said."""
     said: list[str] = []
+    usual = {"name": "TestCounter-v0", "backend": "gymnasium", "actors": 2}
     config = EnvConfig(
-        **{"name": "TestCounter-v0", "backend": "gymnasium", "actors": 2},
-        **{"num_envs": num_envs, "groups": groups, "on_worker_failure": failure},
-        **settings,
+        num_envs=num_envs, groups=groups, on_worker_failure=failure, **(usual | settings)
     )
     made = make_pools(config, said.append)
     return made, made.train(num_envs), said
@@ -103,17 +107,17 @@ def test_two_actors_give_the_bits_of_none(settings):
 
 
 def test_fields_and_masks_travel():
-    rows = []
+    played = []
     for actors in (0, 2):
         config = EnvConfig(name="TestMasked-v0", backend="gymnasium", num_envs=3, actors=actors)
         pool = make_pools(config, print).evaluate(3, False)  # three cannot be divided evenly
-        rows.append([pool.reset([5, 6, 7])])
+        obs, rows = pool.reset([5, 6, 7]), []
         for _ in range(4):
-            rows[-1].append(pool.step(np.argmax(rows[-1][-1][0]["action_mask"], axis=1)
-                                      if isinstance(rows[-1][-1], tuple)
-                                      else np.argmax(rows[-1][-1]["action_mask"], axis=1)))
+            rows.append(pool.step(np.argmax(obs["action_mask"], axis=1)))
+            obs = rows[-1].obs
+        played.append(rows)
         pool.close()
-    assert_same(*rows)
+    assert_same(*played)
 
 
 def test_workers_of_an_actor_end_with_it():
@@ -135,12 +139,12 @@ def test_workers_of_an_actor_end_with_it():
     ("how", "words"),
     [
         ("die", "was lost with its process"),
-        ("sleep", r"has not answered for 1 seconds \(env.worker_timeout\)"),
+        ("sleep", r"has not answered for 2 seconds \(env.worker_timeout\)"),
         ("raise", r"failed: .*environment 2 of 4 raised ValueError at step 3.*wheel came off"),
     ],
 )
 def test_an_actor_that_fails_is_named_and_stops_the_run_or_is_replaced(how, words):
-    failing = {"name": "TestFailing-v0", "params": {"how": how}, "worker_timeout": 1.0}
+    failing = {"name": "TestFailing-v0", "params": {"how": how}, "worker_timeout": 2.0}
     _, (pool,), said = open_pools(failure="stop", **failing)
     pids = processes(pool)
     pool.reset([1, 2, 7, 3])
@@ -190,7 +194,9 @@ def test_all_pools_lose_what_their_common_actor_had():
     for pool in (first, second):
         step = pool.step(actions)
         assert step.mask.all() and step.next_obs[2:].tolist() == [[0, 1, 0], [0, 1, 0]]
-    os.kill(processes(first)[1], signal.SIGKILL)  # a reset asks for its own seeds, and loses nothing
+    os.kill(
+        processes(first)[1], signal.SIGKILL
+    )  # a reset asks for its own seeds, and loses nothing
     np.testing.assert_array_equal(judged.reset([0, 7]), firsts)
     assert judged.step(actions[:2]).mask.all()
     first.close()
@@ -209,9 +215,9 @@ def test_an_actor_that_fails_again_and_again_stops_the_run():
 
 def test_what_a_cluster_has_no_room_for_is_said(monkeypatch):
     monkeypatch.setattr("proxima.cluster.actors.START_SECONDS", 1.0)
-    _, (pool,), _ = open_pools(3, actors=3, worker_timeout=1.0)
-    with pytest.raises(ProximaError, match=r"env.actors: actor 2 of 3, which asks for 1 CPU"):
-        pool.reset([0, 1, 2])
+    _, (pool,), _ = open_pools(6, workers=3, worker_timeout=1.0)  # and the cluster has two CPUs
+    with pytest.raises(ProximaError, match=r"env.actors: actor 0 of 2, which asks for 3 CPU"):
+        pool.reset(range(6))
 
 
 @pytest.mark.parametrize(
@@ -235,11 +241,72 @@ def test_settings_that_make_no_sense_are_refused_in_words(tmp_path, text, told):
 
 
 def test_a_compiled_environment_of_ones_own_has_no_actors():
-    with pytest.raises(ProximaError, match="env.actors: 2, and .* is compiled into the training"):
-        build(load("cartpole", {"env.backend": "own_compiled:Walk", "env.actors": 2}))
+    with pytest.raises(ProximaError, match=r"env.actors: 2, and .* is compiled into the training"):
+        build(load("cartpole", {"env.backend": "own_compiled:Corridor", "env.actors": 2}))
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ProximaError, match=r"env.actors needs the package ray.*proxima\[cluster\]"):
         open_pools()
+
+
+def marked(mark: str) -> list[int]:
+    """Processes that have the mark in their environment."""
+    return [pid for pid in listed("environ", mark) if pid != os.getpid()]
+
+
+def env_actors() -> list[int]:
+    """Actors that step environments, of the Ray that this process started."""
+    return [pid for pid in listed("cmdline", "ray::EnvActor") if parent(parent(pid)) == os.getpid()]
+
+
+def parent(pid: int) -> int:
+    """The process that started this one; 0 if it is no more."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def listed(file: str, text: str) -> list[int]:
+    """Processes in one of whose files below /proc the text stands."""
+    found = []
+    for path in Path("/proc").glob(f"[0-9]*/{file}"):
+        try:
+            if text.encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+        except OSError:  # it has ended, or is not ours
+            continue
+    return found
+
+
+def test_a_run_stopped_and_killed_leaves_no_process_and_resumes_to_the_bits_of_one_without_actors(
+    workdir, monkeypatch
+):
+    settings = (*TINY, "training.max_steps=2048", "seed=3", "checkpoint.frequency=3")
+    lag = ("training.policy_lag=1", "training.updates_per_chunk=2")
+    case = Case("cartpole_host", *settings, *lag, "env.actors=2")
+    chunks, stepping = [], []
+
+    def press(view):
+        chunks.append(view)
+        if len(chunks) == 4:
+            stepping.extend(env_actors())
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_multiple_experiments(load(case.name, case.settings), callback=press, display=silent())
+    assert len(stepping) == 2
+    await_end(*stepping)
+    # A process with a Ray of its own, which is killed.
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv("PROXIMA_TEST_MARK", mark)
+    metrics = "logs/cartpole_host/latest/trial_0/metrics.jsonl"
+    killed = stop_at_row(["resume", "cartpole_host"], workdir, metrics, 9, signal.SIGKILL)
+    assert killed.code == -signal.SIGKILL, killed
+    await_end(*marked(mark))
+    resume_experiment("cartpole_host", display=silent())
+    await_end(*env_actors())
+    whole = Case("cartpole_host", *settings, *lag).uninterrupted(workdir / "whole")
+    check_same(latest(workdir, case), whole)

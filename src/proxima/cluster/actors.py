@@ -11,6 +11,7 @@ seeds: a row lost that way has the mask False and says truncated, and its observ
 Actors import this file too, and do not wait for JAX.
 """
 
+import itertools
 import os
 import secrets
 import sys
@@ -27,12 +28,15 @@ from proxima.core.types import HostEnv, HostStep, PyTree
 
 START_SECONDS = 60.0  # for a process to start, import its packages and make its environments
 CLOSE_SECONDS = 2.0  # for environments to be closed before their process is ended
+# Of a Ray of our own, whose head is on this machine: if the trainer is killed, nobody waits for it to return.
+HEAD_SECONDS = {"RAY_gcs_rpc_server_reconnect_timeout_s": "5"}
 OBJECT_STORE = 256 * 1024**2  # bytes, of a Ray of our own: a few rows are under way at one time
-# Read by Ray when it is imported.
-OF_OUR_OWN = {"RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
-QUIET = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}  # it warns otherwise that this will change
+QUIET = {
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # it warns otherwise that this will change
+    "RAY_USAGE_STATS_ENABLED": "0",  # it tells its makers nothing of a run
+}
 
-# The first row of the share, the one after its last, who takes sentences for the user → a pool for each group.
+# A share's first row, the one after its last, who takes sentences for the user → a pool for each group.
 MakeShare = Callable[[int, int, Callable[[str], None]], Sequence[HostEnv]]
 
 
@@ -40,7 +44,7 @@ class Settings(NamedTuple):
     """How many actors there are, and what happens when one fails."""
 
     name: str  # of the environment
-    count: int
+    actors: int
     cores: int  # that each asks of the cluster
     timeout: float  # seconds after which one that has not answered counts as hung
     restarts: bool  # whether another takes the place of one that failed
@@ -119,13 +123,13 @@ class Actors:
         """Pools whose environments are divided over the actors; these come up while the trainer compiles."""
         if self._ray is None:
             self._ray = _joined_ray(self)
-            self._actors = [_Actor(number) for number in range(self.settings.count)]
+            self._actors = [_Actor(number) for number in range(self.settings.actors)]
             for actor in self._actors:
                 self._start(actor)
         share = shape.num_envs // shape.groups
         count = min(len(self._actors), share)
         bounds = [share * k // count for k in range(count + 1)]
-        rows = [slice(*pair) for pair in zip(bounds, bounds[1:], strict=False)]
+        rows = [slice(*pair) for pair in itertools.pairwise(bounds)]
         parts = list(zip(self._actors, rows, strict=False))
         room = _Room(self, shape, parts, make, self._opened)
         self._opened += shape.groups
@@ -204,9 +208,9 @@ class Actors:
             free = self._ray.available_resources().get("CPU", 0.0)
             self.end()
             raise ProximaError(
-                f"env.actors: actor {actor.number} of {self.settings.count}, which asks for "
+                f"env.actors: actor {actor.number} of {self.settings.actors}, which asks for "
                 f"{self.settings.cores} CPU(s), has not started within {START_SECONDS:g} seconds; the "
-                f"cluster has {free:g} free; take fewer actors, or add machines"
+                f"cluster has {free:g} free; take fewer actors or env.workers, or add machines"
             )
         actor.where = self.expected(actor, room, opening)
 
@@ -227,7 +231,7 @@ class Actors:
             return None, f"was lost ({str(error).splitlines()[0]})"
         actor.answers += 1
         for sentence in answer.sentences:
-            self._say(f"actor {actor.number} of {self.settings.count}: {sentence}")
+            self._say(f"actor {actor.number} of {self.settings.actors}: {sentence}")
         return answer.content, None
 
     def _replace(self, actor: "_Actor", room: "_Room", problem: str) -> None:
@@ -259,7 +263,7 @@ class Actors:
             for rows in room.rows_of(actor)
         ]
         return (
-            f"{self.settings.name}: actor {actor.number} of {self.settings.count} ({actor.where}; "
+            f"{self.settings.name}: actor {actor.number} of {self.settings.actors} ({actor.where}; "
             f"environments {' and '.join(spans)} of {total}) {problem} at step {room.steps} after the "
             "pool's reset"
         )
@@ -395,30 +399,42 @@ _guests: list[Actors] = []  # of a Ray that was started here
 
 def _joined_ray(guest: Actors) -> Any:
     """Ray, as this process uses it already, or one of our own that ends with its last guest."""
-    if "ray" not in sys.modules:
-        for name, value in QUIET.items():
-            os.environ.setdefault(name, value)
+    if "ray" not in sys.modules:  # it reads these when it is imported
+        _prepare_environment()
     with needs_extra("cluster", "env.actors"):
         import ray
     if not ray.is_initialized():
-        os.environ.update(OF_OUR_OWN)
-        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
-        with warnings.catch_warnings():
-            # JAX's, of processes that fork and go on; Ray's start another program at once.
-            warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
-            ray.init(
-                address="local",
-                num_cpus=guest.settings.count,  # as many processes are started ahead
-                num_gpus=0,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level="ERROR",
-                object_store_memory=OBJECT_STORE,
-            )
+        _start_ray(ray, guest.settings.actors)
         _guests.append(guest)
     elif _guests:
         _guests.append(guest)
     return ray
+
+
+def _start_ray(ray: Any, processes: int) -> None:
+    """Starts Ray on this machine, with so many processes ahead."""
+    os.environ |= HEAD_SECONDS
+    with warnings.catch_warnings():
+        # JAX's, of processes that fork and go on; Ray's start another program at once.
+        warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+        ray.init(
+            address="local",
+            num_cpus=processes,
+            num_gpus=0,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+            object_store_memory=OBJECT_STORE,
+        )
+
+
+def _prepare_environment() -> None:
+    """Has a Ray of our own ask for a token that nobody else knows, unless the user decided that."""
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    if "RAY_AUTH_MODE" not in os.environ:
+        os.environ["RAY_AUTH_MODE"] = "token"
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
 def _leave_ray(guest: Actors, ray: Any) -> None:

@@ -78,9 +78,7 @@ def make_pools(config: EnvConfig, say: Callable[[str], None]) -> Pools:
     return Pools(train, evaluate, evaluation_width=128 if in_threads else 16)
 
 
-def _on_actors(
-    actors: Actors, config: EnvConfig, num_envs: int, groups: int
-) -> Sequence[HostEnv]:
+def _on_actors(actors: Actors, config: EnvConfig, num_envs: int, groups: int) -> Sequence[HostEnv]:
     """The environments in as many pools as there are groups, each divided over all actors."""
     if config.backend == "envpool":
         module, spaces = None, EnvPool(config, 1).spaces
@@ -95,7 +93,7 @@ def _on_actors(
 def _actor_settings(config: EnvConfig) -> Settings:
     return Settings(
         name=config.name,
-        count=config.actors,
+        actors=config.actors,
         cores=max(1, config.workers),
         timeout=config.worker_timeout,
         restarts=config.on_worker_failure == "restart",
