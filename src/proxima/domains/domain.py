@@ -173,7 +173,10 @@ class DataFigures(NamedTuple):
 
 # Sections that say what a policy meets, and the settings in them that only training depends on.
 WORLD = ("env", "data", "reward")
-TRAINING_ONLY = ("num_envs", "workers", "groups", "worker_timeout", "on_worker_failure")
+TRAINING_ONLY = (
+    *("num_envs", "workers", "actors", "groups"),
+    *("worker_timeout", "on_worker_failure"),
+)
 
 
 def evaluated_on(

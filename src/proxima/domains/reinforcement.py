@@ -74,6 +74,12 @@ def compiled(
 
     `sample_cost` says how many samples of a small perceptron one of these nets costs.
     """
+    if scenario.training.policy_lag:
+        raise ProximaError(
+            f"training.policy_lag: {scenario.training.policy_lag}, and {scenario.env.name} on "
+            f"{scenario.env.backend} is compiled into the training program, in which nothing waits for "
+            "environments; set it to 0"
+        )
     curriculum, followed = scenario.curriculum, None
     if curriculum is not None:
         evaluation_env, closing_env = evaluation_env or env, closing_env or evaluation_env or env
@@ -114,6 +120,7 @@ def hosted(
             "steps on the host; use env.backend: gymnax, or an environment of your own in JAX"
         )
     problem = _problem(scenario, *spaces)
+    _check_lag(scenario)
     agent = algorithm(scenario.algorithm.name).make(scenario.algorithm, problem)
     program = host_program(
         agent,
@@ -123,8 +130,20 @@ def hosted(
         steps=rollout_steps(scenario),
         experiment_seed=scenario.seed,
         remake=partial(_remade, scenario, problem),
+        policy_lag=scenario.training.policy_lag,
     )
     return Built(agent, program, *spaces, Layout(1, 1), interface)
+
+
+def _check_lag(scenario: Any) -> None:
+    """An error where rollouts are to lag and the algorithm cannot learn from such."""
+    lag, name = scenario.training.policy_lag, scenario.algorithm.name
+    if lag and not algorithm(name).lags:
+        able = [known for known in ALGORITHMS if algorithm(known).lags]
+        raise ProximaError(
+            f"training.policy_lag: {lag}, and {name} takes no rollouts of an earlier policy: its exploration "
+            f"goes on from its last update; set it to 0, or algorithm.name to {either(able)}"
+        )
 
 
 def _remade(scenario: Any, problem: Problem, config: Any) -> tuple[Agent, int]:

@@ -23,6 +23,9 @@ class TrainingConfig:
     """Trials that train side by side in one program; null: all of them, or on a cluster a part of them."""
     threads: Annotated[int, Interval(ge=1, le=MOST_THREADS)] = 1
     """CPU threads per device inside one operation; more than 1 pays for large nets only."""
+    policy_lag: Literal[0, 1] = 0
+    """On host environments, 1: a rollout is collected by the policy of one update earlier, while that update
+    runs; 0: environments and learner take turns."""
 
 
 @dataclass(frozen=True, kw_only=True)
