@@ -6,10 +6,13 @@ from typing import Annotated, Any
 import typer
 
 from proxima.cli.options import (
+    Coordinator,
     Debug,
     Json,
     NoMLflow,
     Output,
+    Processes,
+    ProcessId,
     ScenarioFile,
     ScenarioName,
     ScenarioOption,
@@ -38,6 +41,9 @@ def experiment(
         bool, typer.Option("--generate-data", help="Write the scenario's data first.")
     ] = False,
     no_mlflow: NoMLflow = False,
+    process_id: ProcessId = None,
+    processes: Processes = None,
+    coordinator: Coordinator = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -60,6 +66,7 @@ def experiment(
 
     from proxima.cli.console import write
     from proxima.cli.data import generate_for
+    from proxima.run.gang import follow_gang, gang_of, leading
     from proxima.run.screen import live_display
     from proxima.run.start import run_multiple_experiments
     from proxima.terminal import run_console
@@ -68,9 +75,13 @@ def experiment(
     if generate_data:
         what, path = generate_for(loaded)
         write(console, f"{what} written to {path}")
+    gang = gang_of(process_id, processes, coordinator)
+    if gang is not None and gang.process > 0:
+        return follow_gang(gang)
     display = live_display(console, loaded)
     try:
-        summary = run_multiple_experiments(loaded, display=display)
+        with leading(gang) as member:
+            summary = run_multiple_experiments(loaded, display=display, gang=member)
     finally:
         display.close()
     _show(console, summary, json)
@@ -83,22 +94,32 @@ def resume(
     ] = None,
     set_: Settings = None,
     output: Output = "logs",
+    process_id: ProcessId = None,
+    processes: Processes = None,
+    coordinator: Coordinator = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Go on with a run where it was saved, also beyond its end."""
     from proxima.run.files import find_run
+    from proxima.run.gang import follow_gang, gang_of, leading
     from proxima.run.read import load_scenario
     from proxima.run.resume import resume_experiment
     from proxima.run.screen import live_display
     from proxima.terminal import run_console
 
+    gang = gang_of(process_id, processes, coordinator)
+    if gang is not None and gang.process > 0:
+        return follow_gang(gang)  # it needs no files of the run
     files = find_run(run, output)
     console = run_console(stderr=json)
     display = live_display(console, load_scenario(files))
     try:
         changes = [*(set_ or []), *as_settings({"training.max_steps": max_steps})]
-        summary = resume_experiment(str(files.root), changes=changes, display=display)
+        with leading(gang) as member:
+            summary = resume_experiment(
+                str(files.root), changes=changes, display=display, gang=member
+            )
     finally:
         display.close()
     _show(console, summary, json)

@@ -17,6 +17,7 @@ from proxima.run.clock import timed
 from proxima.run.display import Callback, Display
 from proxima.run.files import RunFiles, create_run, write_text
 from proxima.run.finish import Finished, finish_run, finish_stage, is_done, read_stage
+from proxima.run.gang import Member, announce, led_by
 from proxima.run.record import Run, stage_names, train_planned
 from proxima.run.results import RunInfo, StageResult, Summary, TrialResult
 from proxima.run.screen import shown_progress
@@ -30,9 +31,10 @@ def run_multiple_experiments(
     callback: Callback | None = None,
     display: Display | None = None,
     progress: bool = False,
+    gang: Member | None = None,
 ) -> Summary:
     """All trials of a scenario; returns what summary.json holds. `progress` shows how far it is."""
-    start = make_runnable(scenario)  # first: a scenario that cannot be built leaves no run behind
+    start = make_runnable(scenario, gang)  # first: a scenario that cannot be built leaves no run behind
     try:
         files = create_run(scenario.output_directory, scenario.name, scenario.trials)
         write_text(files.scenario, dump(start.scenario))
@@ -55,14 +57,18 @@ def run_single_experiment(
     return summary.trials[0]
 
 
-def make_runnable(scenario: Scenario) -> Start:
-    """The scenario's domain makes it runnable."""
+def make_runnable(scenario: Scenario, gang: Member | None = None) -> Start:
+    """The scenario's domain makes it runnable, by this process alone or with the rest of its gang."""
     from proxima.train.devices import use_compilation_cache
 
     began, domain = time.perf_counter(), domain_of(scenario)
+    if gang is not None:
+        announce(gang, scenario)
     domain.prepare_host(scenario)
     use_compilation_cache()
     prepared = domain.prepare(scenario)
+    if gang is not None:
+        prepared = led_by(gang, prepared)
     return Start(prepared.scenario or scenario, domain, prepared, time.perf_counter() - began)
 
 

@@ -226,4 +226,5 @@ DOMAIN = Domain(
     evaluate_data=evaluate_data,
     data=Data("Prices", generate, Patterns(describe_patterns, write_pattern)),
     prepare_host=reinforcement.prepare_host,
+    gangs=True,
 )
