@@ -81,7 +81,9 @@ def compiled(
         followed = course(curriculum, scenario.training.max_steps, steps)
     problem = _problem(scenario, env.observation_space, env.action_space)
     in_gang = process_count() > 1
-    layout = _gang_layout(scenario) if in_gang else _layout(scenario, sample_cost, len(jax.devices()))
+    layout = (
+        _gang_layout(scenario) if in_gang else _layout(scenario, sample_cost, len(jax.devices()))
+    )
     axis = DATA if layout.data_devices > 1 else None
     problem = problem._replace(axis=axis, env=env, foresees=foresees)
     chosen = algorithm(scenario.algorithm.name)
@@ -284,7 +286,9 @@ def prepared(
 
     def make(directory: Callable[[int], Path]) -> Trainable:
         return Trainable(
-            stage=reinforcement_stage(built.training or built.program, seeds, settings(scenario), built.layout),
+            stage=reinforcement_stage(
+                built.training or built.program, seeds, settings(scenario), built.layout
+            ),
             judge=judge_all,
             export=partial(judging.export, scenario, built),
             draw=draw_trial,

@@ -16,7 +16,7 @@ from typing import Any
 
 from proxima.build import domain_of, importable_directories, make_importable
 from proxima.core.errors import ProximaError
-from proxima.domains.domain import Domain, Planned, Prepared, Trainable
+from proxima.domains.domain import Domain, Planned, Prepared, Trainable, Trained, Verdict
 from proxima.run.signals import interruptible
 from proxima.scenario import Scenario, from_mapping, to_stored
 from proxima.train.gang import Gang, GangLost, Member, Message, end_lost, follow, gang_of, led
@@ -36,15 +36,17 @@ def leading(gang: Gang | None) -> Iterator[Member | None]:
     member = Member(gang)
     try:
         yield member
-    except GangLost:
-        member.drop()
-        raise
-    except BaseException as error:
-        member.send({"name": END, "words": str(error) or type(error).__name__})
+    except GangLost as error:
+        end_lost(str(error))
+    finally:
+        dismiss(member)
+
+
+def dismiss(member: Member) -> None:
+    """Sends the others home, once: what is left to do, process 0 does alone."""
+    if not member.has_left:
+        member.send({"name": END})
         member.leave()
-        raise
-    member.send({"name": END, "words": None})
-    member.leave()
 
 
 def announce(member: Member, scenario: Scenario) -> None:
@@ -81,8 +83,16 @@ def led_by(member: Member, prepared: Prepared) -> Prepared:
         member.remedy = _remedy(directory(planned.trials[0]).parent)
         member.send({"name": STAGE, "index": index, "facts": facts, "remedy": member.remedy})
         trainable = planned.make(directory)
+
+        def judge(trained: Trained) -> Verdict:
+            if planned is prepared.stages[-1]:
+                dismiss(member)
+            return trainable.judge(trained)
+
         # parts of an update are measured by programs that only process 0 would run
-        return trainable._replace(stage=led(trainable.stage, member), profile=lambda *_: None)
+        return trainable._replace(
+            stage=led(trainable.stage, member), judge=judge, profile=lambda *_: None
+        )
 
     stages = [
         planned._replace(make=_bound(make, index, planned))
@@ -100,7 +110,11 @@ def _bound(
 def _remedy(root: Path) -> str:
     """The command that goes on with a run, for every process of its gang."""
     output = root.parent.parent.parent
-    where = "" if output.resolve() == Path("logs").resolve() else f" --output {shlex.quote(str(output))}"
+    where = (
+        ""
+        if output.resolve() == Path("logs").resolve()
+        else f" --output {shlex.quote(str(output))}"
+    )
     return (
         f"to go on from the last checkpoint, start every process again with  proxima resume {root.name}{where} "
         "--process-id I --processes N --coordinator HOST:PORT"
@@ -118,10 +132,9 @@ def follow_gang(gang: Gang) -> None:
         try:
             _follow(member)
         except GangLost as error:
-            end_lost(error)
+            end_lost(str(error))
         except BaseException as error:
             member.complain(f"{type(error).__name__}: {error}" if _is_bug(error) else str(error))
-            member.drop()
             raise
     member.leave()
 
@@ -166,9 +179,7 @@ def _listed(versions: Any) -> str:
     return ", ".join(f"{name} {number}" for name, number in versions.items())
 
 
-def _follow_stage(
-    member: Member, prepared: Prepared, message: Message, directory: Path
-) -> Message:
+def _follow_stage(member: Member, prepared: Prepared, message: Message, directory: Path) -> Message:
     """One stage; the message that came after it."""
     member.remedy = message["remedy"]
     if prepared.facts is not None and message["facts"] is not None:

@@ -34,7 +34,9 @@ def run_multiple_experiments(
     gang: Member | None = None,
 ) -> Summary:
     """All trials of a scenario; returns what summary.json holds. `progress` shows how far it is."""
-    start = make_runnable(scenario, gang)  # first: a scenario that cannot be built leaves no run behind
+    start = make_runnable(
+        scenario, gang
+    )  # first: a scenario that cannot be built leaves no run behind
     try:
         files = create_run(scenario.output_directory, scenario.name, scenario.trials)
         write_text(files.scenario, dump(start.scenario))

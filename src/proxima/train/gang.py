@@ -8,23 +8,22 @@ need not share, as the others only ever do what it says next. Messages go throug
 coordination service, where waiting has no time limit; numbers go by collectives, gloo's on CPUs, NCCL's on GPUs.
 """
 
+import ctypes
 import ipaddress
 import json
 import os
-import re
+import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, NamedTuple, NoReturn, final
 
 import jax
 import numpy as np
-from jax._src import distributed  # the only door to the store and to what happens when a peer dies
-from jax._src.lib import _jax
+from jax._src import distributed  # the only door to the store
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -36,7 +35,8 @@ from proxima.train.stage import Row, Score, Stage
 CONNECT_SECONDS = 300  # for all processes to come together: a cluster starts them one by one
 HEARTBEAT_SECONDS = 30  # of silence, after which a process counts as gone
 LEAVE_SECONDS = 30  # for all to leave together
-GRACE_SECONDS = 5.0  # for a process to end by itself, in order, when another is gone
+COMPLAINT_SECONDS = 5.0  # for those that live to say so when one is gone
+NOTICED = "noticed"  # what they say
 POLL_MILLISECONDS = 1_000  # between two looks whether this process was asked to stop
 COLLECTIVE_SECONDS = 600  # a collective waits for the slowest to compile; a death is noticed sooner
 LOST = 75  # exit status of a process that lost its gang: EX_TEMPFAIL, to be started again
@@ -118,16 +118,11 @@ class Member:
     def __init__(self, gang: Gang) -> None:
         self.gang = gang
         self.remedy = "start all its processes again"  # until there is something to resume
+        self.has_left = False
         self._messages = 0
-        self._gone: str | None = None  # what the coordination service says of a death
-        self._is_lost = threading.Event()
-        self._waits_since: float | None = None  # for the others, since then
-        _ask_for_collectives()
-        self._client = _connect(gang, self._note_death)
-
-    @property
-    def leads(self) -> bool:
-        return self.gang.process == 0
+        _connect(gang)
+        self._client: Any = distributed.global_state.client
+        _speak_when_aborted(self._last_words)
 
     def send(self, message: Message) -> None:
         """The next message of process 0 to all others."""
@@ -143,8 +138,8 @@ class Member:
                     f"proxima/message/{self._messages}", POLL_MILLISECONDS
                 )
             except jax.errors.JaxRuntimeError as error:
-                if not _is_late(error):
-                    raise self._lost(error) from error
+                if "DEADLINE_EXCEEDED" not in str(error):
+                    raise self._explained(error) from error
             else:
                 self._messages += 1
                 message: Message = json.loads(text)
@@ -152,140 +147,126 @@ class Member:
 
     def complain(self, words: str) -> None:
         """Leaves word of why this process ends, for process 0 to pass on."""
-        try:
+        with suppress(jax.errors.JaxRuntimeError):  # process 0 is gone: nobody is left to read it
             self._client.key_value_set(f"proxima/failed/{self.gang.process}", words)
-        except jax.errors.JaxRuntimeError:  # process 0 is gone: nobody is left to read it
-            return
 
-    def meet(self, where: str) -> None:
+    def meet(self) -> None:
         """Returns when all processes have come here, however long some compile."""
         with self.explained():
-            self._client.wait_at_barrier(
-                f"proxima/{where}/{self._messages}", 1_000 * COLLECTIVE_SECONDS)
+            name = f"proxima/met/{self._messages}"
+            self._client.wait_at_barrier(name, 1_000 * COLLECTIVE_SECONDS)
 
     @contextmanager
     def explained(self) -> Iterator[None]:
         """While open, this process needs the others: an error that comes of a death is said in words."""
-        self._waits_since = time.monotonic()
         try:
             yield
         except (jax.errors.JaxRuntimeError, ValueError) as error:  # gloo's are the latter
-            raise self._lost(error) from error
-        finally:
-            self._waits_since = None
+            raise self._explained(error) from error
 
     def leave(self) -> None:
-        """The end of the gang, when its work is done: all leave together."""
-        self._waits_since = None
-        try:
-            distributed.global_state.shutdown()
-        except jax.errors.JaxRuntimeError:  # somebody was gone before, and is not needed any more
-            self.drop()
+        """The end of the gang, when its work is done: all leave together, and each may go on alone."""
+        self.has_left = True
+        _be_aborted_as_usual()
+        with suppress(jax.errors.JaxRuntimeError):  # who is gone now is not needed any more
+            jax.distributed.shutdown()
 
-    def drop(self) -> None:
-        """The end of this process's part: nobody is waited for."""
-        state = distributed.global_state
-        state.client = state.service = None
-
-    def _lost(self, error: Exception) -> Exception:
-        """What an error means: a death, in words, or the error itself."""
-        told = "gloo" in str(error).lower() or "UNAVAILABLE" in str(error)
-        if not (told and self.gang.processes == 2):
-            self._is_lost.wait(HEARTBEAT_SECONDS + GRACE_SECONDS)
-        if not told and not self._is_lost.is_set():
+    def _explained(self, error: Exception) -> Exception:
+        """A death in words, or the error itself where it comes of something else."""
+        signs = ("gloo", "unavailable", "connection", "aborted", "cancelled")
+        if not any(sign in str(error).lower() for sign in signs):
             return error
-        return GangLost(self._words())
+        return GangLost(self._words(self._gone()))
 
-    def _words(self) -> str:
-        """Who is gone as far as is known, why, and what to do."""
-        who = _named_in(self._gone or "", self.gang)
-        if not who and self.gang.processes == 2:
-            who = [1 - self.gang.process]
-        complaints = [f" ({words})" for other in who if (words := self._complaint_of(other))]
-        names = " and ".join(f"process {other}" for other in who) or "a process"
-        return f"{names} of the gang of {self.gang.processes} is gone{''.join(complaints)}; {self.remedy}"
+    def _gone(self) -> dict[int, str]:
+        """The others that are gone, as far as is known, with what each said of itself.
 
-    def _complaint_of(self, process: int) -> str | None:
-        if not self.leads:
-            return None
+        A process that is alive notices a death too and says so: who stays silent is gone.
+        """
+        others = [other for other in range(self.gang.processes) if other != self.gang.process]
+        if self.gang.process > 0:
+            self.complain(NOTICED)
+            return dict.fromkeys(others, "") if len(others) == 1 else {}
+        said: dict[int, str] = {}
+        for _ in range(int(COMPLAINT_SECONDS / 0.1)):
+            said = {other: words for other in others if (words := self._complaint_of(other))}
+            if len([words for words in said.values() if words == NOTICED]) >= len(others) - 1:
+                break
+            time.sleep(0.1)
+        return {other: said.get(other, "") for other in others if said.get(other) != NOTICED}
+
+    def _complaint_of(self, process: int) -> str:
         try:
             return str(self._client.key_value_try_get(f"proxima/failed/{process}"))
         except jax.errors.JaxRuntimeError:  # it left no word
-            return None
+            return ""
 
-    def _note_death(self, status: Any) -> None:
-        """Called by JAX, from a thread of its own, when a process has been silent for too long."""
-        self._gone = str(status)
-        self._is_lost.set()
-        threading.Thread(target=self._end_if_stuck, daemon=True).start()
+    def _words(self, gone: Mapping[int, str]) -> str:
+        """Who is gone, why, and what to do."""
+        names = " and ".join(
+            f"process {process}" + (f" ({words})" if words else "")
+            for process, words in gone.items()
+        )
+        return f"{names or 'a process'} of the gang of {self.gang.processes} is gone; {self.remedy}"
 
-    def _end_if_stuck(self) -> None:
-        """Ends this process if it goes on waiting for one that is gone, which NCCL would for ever."""
-        while True:
-            time.sleep(0.5)
-            since = self._waits_since
-            if since is not None and time.monotonic() - since > HEARTBEAT_SECONDS + GRACE_SECONDS:
-                sys.stderr.write(f"Error: {self._words()}\n")
-                sys.stderr.flush()
-                os._exit(LOST)
+    def _last_words(self) -> str:
+        """What is known when JAX ends this process: the coordinator, process 0, said no more."""
+        return self._words({0: ""} if self.gang.process and self.gang.processes == 2 else {})
 
 
-def _ask_for_collectives() -> None:
-    """Collectives between processes, on CPUs too; what the user's environment says stays."""
+def _connect(gang: Gang) -> None:
+    """Joins the gang before JAX starts."""
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM from us
     flags = os.environ.get("XLA_FLAGS", "")
     for name in ("collective_timeout_seconds", "collective_call_terminate_timeout_seconds"):
-        if name not in flags:
+        if name not in flags:  # what the user's environment says stays
             flags += f" --xla_cpu_{name}={COLLECTIVE_SECONDS}"
     os.environ["XLA_FLAGS"] = flags.strip()
-
-
-def _connect(gang: Gang, note_death: Callable[[Any], None]) -> Any:
-    """Joins the gang as jax.distributed.initialize does, but a death is noted instead of aborting."""
-    state = distributed.global_state
-    state.process_id, state.num_processes = gang.process, gang.processes
-    state.coordinator_address = gang.coordinator
     try:
-        if gang.process == 0:
-            port = gang.coordinator.rpartition(":")[2]
-            state.service = _jax.get_distributed_runtime_service(
-                f"[::]:{port}",
-                gang.processes,
-                heartbeat_timeout=HEARTBEAT_SECONDS,
-                shutdown_timeout=LEAVE_SECONDS,
-            )
-        state.client = _jax.get_distributed_runtime_client(
+        jax.distributed.initialize(
             gang.coordinator,
+            gang.processes,
             gang.process,
-            init_timeout=CONNECT_SECONDS,
-            heartbeat_timeout=HEARTBEAT_SECONDS,
-            shutdown_timeout=LEAVE_SECONDS,
-            missed_heartbeat_callback=note_death,
-            shutdown_on_destruction=False,
-            use_compression=True,
+            cluster_detection_method="deactivate",
+            initialization_timeout=CONNECT_SECONDS,
+            heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+            shutdown_timeout_seconds=LEAVE_SECONDS,
         )
-        state.client.connect()
-    except (jax.errors.JaxRuntimeError, RuntimeError, ValueError) as error:
-        state.client = state.service = None
+    except (RuntimeError, ValueError) as error:
         first = str(error).partition("\n")[0]
         raise ProximaError(
             f"--coordinator: the {gang.processes} processes of the gang did not come together at "
-            f"{gang.coordinator} within {CONNECT_SECONDS} s ({first}); start all of them with the same "
+            f"{gang.coordinator} ({first}); start all of them within {CONNECT_SECONDS} s with the same "
             "--coordinator, a port that is free there and open to all, and ids 0 to --processes - 1"
         ) from error
-    return state.client
 
 
-def _is_late(error: Exception) -> bool:
-    return "DEADLINE_EXCEEDED" in str(error)
+_on_abort: list[Any] = []  # what C calls must not be collected
 
 
-def _named_in(status: str, gang: Gang) -> list[int]:
-    """The processes that the coordination service calls dead; process 0 where it does not answer itself."""
-    if "Failed to send RPC" in status or "Socket closed" in status:
-        return [0] if gang.process else []
-    lines = re.findall(r"^\D*?(?:task:)?(\d+)\s*$", status, re.MULTILINE)
-    return sorted({int(line) for line in lines if int(line) < gang.processes})
+def _speak_when_aborted(words: Callable[[], str]) -> None:
+    """JAX ends a process whose peer is silent by abort(), from a thread of its own: then these are said.
+
+    Python's own handlers do not run any more when a process aborts, so C calls this one.
+    """
+
+    def speak(_: int) -> None:
+        end_lost(words())
+
+    _on_abort[:] = [ctypes.CFUNCTYPE(None, ctypes.c_int)(speak)]
+    ctypes.CDLL(None).signal(signal.SIGABRT, _on_abort[0])
+
+
+def _be_aborted_as_usual() -> None:
+    ctypes.CDLL(None).signal(signal.SIGABRT, ctypes.c_void_p(int(signal.SIG_DFL)))
+
+
+def end_lost(words: str) -> NoReturn:
+    """Ends a process that lost its gang at once: JAX's own ending would wait for who is gone."""
+    sys.stdout.flush()
+    os.write(2, f"Error: {words}\n".encode())
+    os._exit(LOST)
 
 
 def led(stage: Stage, member: Member) -> Stage:
@@ -313,7 +294,7 @@ def led(stage: Stage, member: Member) -> Stage:
         together("prepare")
         with member.explained():
             states = stage.prepare(states)
-        member.meet("prepared")
+        member.meet()
         return states
 
     def advance(
@@ -355,7 +336,7 @@ def follow(stage: Stage, member: Member) -> Message:
 
 def _prepare(stage: Stage, member: Member, states: PyTree) -> PyTree:
     states = stage.prepare(states)
-    member.meet("prepared")
+    member.meet()
     return states
 
 
@@ -450,10 +431,3 @@ def _like(leaf: Any, numbers: np.ndarray) -> Any:
     if _is_key(leaf):
         return jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(leaf))
     return numbers
-
-
-def end_lost(error: GangLost) -> NoReturn:
-    """Ends a process that lost its gang at once: JAX's own ending would wait for who is gone."""
-    sys.stderr.write(f"Error: {error}\n")
-    sys.stderr.flush()
-    os._exit(LOST)
