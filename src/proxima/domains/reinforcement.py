@@ -118,8 +118,7 @@ def hosted(
     if process_count() > 1:
         raise ProximaError(
             f"--processes: a gang trains compiled environments, and {scenario.env.name} on "
-            f"{scenario.env.backend} steps on the host; set env.workers to use more of this machine, or train "
-            "in one process"
+            f"{scenario.env.backend} steps on the host; leave the gang's options out to train in one process"
         )
     problem = _problem(scenario, *spaces)
     agent = algorithm(scenario.algorithm.name).make(scenario.algorithm, problem)
@@ -218,14 +217,14 @@ def _gang_layout(scenario: Any) -> Layout:
     where = f"{processes} processes × {devices // processes} devices"
     if scenario.trials > 1:
         raise ProximaError(
-            f"trials: {scenario.trials}, and a gang trains one; set trials to 1, or train them in one process: "
-            "they share nothing"
+            f"trials: {scenario.trials}, and a gang trains one; set trials to 1, or train them in one "
+            "process, where they lie side by side"
         )
     samples = chosen.shared_samples(config)
     if samples == 1:
         raise ProximaError(
-            f"--processes: what {config.name} learns from is not divided among processes; train in one process, "
-            "or with an algorithm that has algorithm.minibatch_size"
+            f"--processes: what {config.name} learns from is not divided among processes; train in one "
+            "process, or with an algorithm that has algorithm.minibatch_size"
         )
     if num_envs % devices:
         raise ProximaError(

@@ -116,8 +116,8 @@ def _remedy(root: Path) -> str:
         else f" --output {shlex.quote(str(output))}"
     )
     return (
-        f"to go on from the last checkpoint, start every process again with  proxima resume {root.name}{where} "
-        "--process-id I --processes N --coordinator HOST:PORT"
+        "to go on from the last checkpoint, start every process again with  proxima resume "
+        f"{root.name}{where} --process-id I --processes N --coordinator HOST:PORT"
     )
 
 

@@ -154,10 +154,12 @@ def lay_out(states: TrainState, layout: Layout) -> TrainState:
 
 def _put_over_processes(leaf: jax.Array, sharding: NamedSharding) -> jax.Array:
     """A leaf that every process has, over the devices of all; JAX itself does not do so with keys."""
-    if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return jax.device_put(leaf, sharding)
-    numbers = jax.device_put(jax.random.key_data(leaf), sharding)
-    return jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(leaf))
+    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    numbers = jax.device_put(jax.random.key_data(leaf) if is_key else leaf, sharding)
+    put: jax.Array = numbers
+    if is_key:
+        put = jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(leaf))
+    return put
 
 
 def make_mesh(layout: Layout) -> Mesh:

@@ -3,9 +3,10 @@
     process 0:   loop ─► stage, led ─┬─► says to all what comes next ─► does it with them
     the others:            follow ───┘   init, join, prepare, advance, evaluate, gather, reseed, end
 
-Process 0 alone has the loop, the files and the user: what it decides (an interruption, a callback, an alarm) it
-need not share, as the others only ever do what it says next. Messages go through the key-value store of JAX's
-coordination service, where waiting has no time limit; numbers go by collectives, gloo's on CPUs, NCCL's on GPUs.
+Process 0 alone has the loop, the files and the user: what it decides (an interruption, a callback, an
+alarm) it need not share, as the others only ever do what it says next. Messages go through the key-value
+store of JAX's coordination service, where waiting has no time limit; numbers go by collectives, gloo's on
+CPUs and NCCL's on GPUs.
 """
 
 import ctypes
@@ -22,6 +23,7 @@ from functools import cache
 from typing import Any, NamedTuple, NoReturn, final
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax._src import distributed  # the only door to the store
 from jax.experimental import multihost_utils
@@ -62,7 +64,8 @@ def gang_of(process: int | None, processes: int | None, coordinator: str | None)
         return None
     if process is None or processes is None or coordinator is None:
         raise ProximaError(
-            "--process-id, --processes and --coordinator: give all three to train in several processes, or none"
+            "--process-id, --processes and --coordinator: give all three to train in several processes, or "
+            "none"
         )
     if processes < 1 or not 0 <= process < processes:
         raise ProximaError(
@@ -97,9 +100,9 @@ def check_names(coordinator: str) -> None:
     if mine is None or (mine.is_loopback and not theirs.is_loopback):
         where = "cannot be found" if mine is None else f"leads to {mine}"
         raise ProximaError(
-            f"/etc/hosts: this machine's own name {name} {where}, and the other machines of the gang could not "
-            "reach it; give it its address in the network there, or --coordinator 127.0.0.1:PORT where all "
-            "processes are on this machine"
+            f"/etc/hosts: this machine's own name {name} {where}, and the other machines of the gang could "
+            "not reach it; give it its address in the network there, or --coordinator 127.0.0.1:PORT where "
+            "all processes are on this machine"
         )
 
 
@@ -429,5 +432,5 @@ def _numbers(leaf: Any) -> np.ndarray:
 
 def _like(leaf: Any, numbers: np.ndarray) -> Any:
     if _is_key(leaf):
-        return jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(leaf))
+        return jax.random.wrap_key_data(jnp.asarray(numbers), impl=jax.random.key_impl(leaf))
     return numbers
