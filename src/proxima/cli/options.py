@@ -63,6 +63,9 @@ ScenarioOption = Annotated[
     str | None, typer.Option(help="The same, as an option.", autocompletion=shipped_names)
 ]
 ScenarioFile = Annotated[Path | None, path_option("A scenario file of your own.")]
+RunId = Annotated[
+    str | None, typer.Option(help="Name of the run; one that was begun is gone on with.")
+]
 ProcessId = Annotated[
     int | None, typer.Option(help="Number of this process in a gang that trains together, from 0.")
 ]

@@ -13,6 +13,7 @@ from proxima.cli.options import (
     Output,
     Processes,
     ProcessId,
+    RunId,
     ScenarioFile,
     ScenarioName,
     ScenarioOption,
@@ -41,6 +42,7 @@ def experiment(
         bool, typer.Option("--generate-data", help="Write the scenario's data first.")
     ] = False,
     no_mlflow: NoMLflow = False,
+    run_id: RunId = None,
     process_id: ProcessId = None,
     processes: Processes = None,
     coordinator: Coordinator = None,
@@ -66,7 +68,9 @@ def experiment(
 
     from proxima.cli.console import write
     from proxima.cli.data import generate_for
+    from proxima.run.files import begun_run
     from proxima.run.gang import follow_gang, gang_of, leading
+    from proxima.run.resume import resume_experiment
     from proxima.run.screen import live_display
     from proxima.run.start import run_multiple_experiments
     from proxima.terminal import run_console
@@ -78,10 +82,16 @@ def experiment(
     gang = gang_of(process_id, processes, coordinator)
     if gang is not None and gang.process > 0:
         return follow_gang(gang)
+    begun = begun_run(loaded.output_directory, loaded.name, run_id) if run_id else None
     display = live_display(console, loaded)
     try:
         with leading(gang) as member:
-            summary = run_multiple_experiments(loaded, display=display, gang=member)
+            if begun is None:
+                summary = run_multiple_experiments(
+                    loaded, display=display, gang=member, run_id=run_id
+                )
+            else:
+                summary = resume_experiment(str(begun.root), display=display, gang=member)
     finally:
         display.close()
     _show(console, summary, json)

@@ -32,13 +32,14 @@ def run_multiple_experiments(
     display: Display | None = None,
     progress: bool = False,
     gang: Member | None = None,
+    run_id: str | None = None,
 ) -> Summary:
     """All trials of a scenario; returns what summary.json holds. `progress` shows how far it is."""
     start = make_runnable(
         scenario, gang
     )  # first: a scenario that cannot be built leaves no run behind
     try:
-        files = create_run(scenario.output_directory, scenario.name, scenario.trials)
+        files = create_run(scenario.output_directory, scenario.name, scenario.trials, run_id)
         write_text(files.scenario, dump(start.scenario))
         with shown_progress(scenario, display, progress) as shown:
             return run_stages(start, files, _new_info(start, files), callback, shown)

@@ -41,7 +41,7 @@ COMPLAINT_SECONDS = 5.0  # for those that live to say so when one is gone
 NOTICED = "noticed"  # what they say
 POLL_MILLISECONDS = 1_000  # between two looks whether this process was asked to stop
 COLLECTIVE_SECONDS = 600  # a collective waits for the slowest to compile; a death is noticed sooner
-LOST = 75  # exit status of a process that lost its gang: EX_TEMPFAIL, to be started again
+LOST = os.EX_TEMPFAIL  # exit status of a process that lost its gang: to be started again
 
 Message = dict[str, Any]
 
@@ -123,6 +123,7 @@ class Member:
         self.remedy = "start all its processes again"  # until there is something to resume
         self.has_left = False
         self._messages = 0
+        _speak_when_aborted(lambda: _apart(gang))
         _connect(gang)
         self._client: Any = distributed.global_state.client
         _speak_when_aborted(self._last_words)
@@ -226,6 +227,8 @@ def _connect(gang: Gang) -> None:
         if name not in flags:  # what the user's environment says stays
             flags += f" --xla_cpu_{name}={COLLECTIVE_SECONDS}"
     os.environ["XLA_FLAGS"] = flags.strip()
+    if gang.process == 0:
+        _check_port(gang)
     try:
         jax.distributed.initialize(
             gang.coordinator,
@@ -237,11 +240,30 @@ def _connect(gang: Gang) -> None:
             shutdown_timeout_seconds=LEAVE_SECONDS,
         )
     except (RuntimeError, ValueError) as error:
-        first = str(error).partition("\n")[0]
+        raise ProximaError(_apart(gang)) from error
+
+
+def _apart(gang: Gang) -> str:
+    """What to say when the processes did not find each other."""
+    return (
+        f"--coordinator: the {gang.processes} processes of the gang did not come together at "
+        f"{gang.coordinator}; start all of them within {CONNECT_SECONDS} s, with the same --coordinator, "
+        "which all can reach, and ids 0 to --processes - 1"
+    )
+
+
+def _check_port(gang: Gang) -> None:
+    """An error where the coordinator's port is taken, for which JAX has no words."""
+    port = int(gang.coordinator.rpartition(":")[2])
+    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    try:
+        socket.create_server(
+            ("", port), family=family, dualstack_ipv6=family != socket.AF_INET
+        ).close()
+    except OSError as error:
         raise ProximaError(
-            f"--coordinator: the {gang.processes} processes of the gang did not come together at "
-            f"{gang.coordinator} ({first}); start all of them within {CONNECT_SECONDS} s with the same "
-            "--coordinator, a port that is free there and open to all, and ids 0 to --processes - 1"
+            f"--coordinator: process 0 cannot listen on port {port} ({os.strerror(error.errno or 0)}); take "
+            "another"
         ) from error
 
 
