@@ -5,8 +5,8 @@
                       └────────────── up to `restarts` times
 
 `launch` starts a process that runs `proxima experiment … --run-id ID --process-id I --processes N
---coordinator HOST:PORT`: here (`local_launcher`), or on hosts of a Ray cluster (`RayHosts`). With a run id the
-same command begins the run and goes on with it.
+--coordinator HOST:PORT`: here (`local_launcher`), or on hosts of a Ray cluster (`RayHosts`). With a run id
+the same command begins the run and goes on with it.
 """
 
 import os

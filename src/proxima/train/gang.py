@@ -350,50 +350,66 @@ def led(stage: Stage, member: Member) -> Stage:
     )
 
 
+class Held(NamedTuple):
+    """What a process that follows has of a stage."""
+
+    states: PyTree = None
+    # Fresh states as lanes: those that process 0 restores have their shapes. None until they were gathered.
+    fresh: Sequence[PyTree] | None = None
+
+
 def follow(stage: Stage, member: Member) -> Message:
     """Does what process 0 says with this process's part of the stage; the message that is none of it."""
-    states: PyTree = None
+    held = Held()
     while (message := member.receive())["name"] in ANSWERS:
         with member.explained():
-            states = ANSWERS[message["name"]](stage, member, states, *message["values"])
+            held = ANSWERS[message["name"]](stage, member, held, *message["values"])
     return message
 
 
-def _prepare(stage: Stage, member: Member, states: PyTree) -> PyTree:
-    states = stage.prepare(states)
+def _init(stage: Stage, member: Member, held: Held) -> Held:
+    return Held(stage.init())
+
+
+def _gather(stage: Stage, member: Member, held: Held) -> Held:
+    whole = gathered(held.states)
+    return held if held.fresh is not None else held._replace(fresh=stage.split(whole))
+
+
+def _join(stage: Stage, member: Member, held: Held) -> Held:
+    assert held.fresh is not None  # whoever restores asks for fresh states first
+    return Held(stage.join(shared(held.fresh)), fresh=())
+
+
+def _prepare(stage: Stage, member: Member, held: Held) -> Held:
+    states = stage.prepare(held.states)
     member.meet()
-    return states
+    return Held(states, fresh=())
 
 
 def _advance(
-    stage: Stage, member: Member, states: PyTree, active: list[bool], updates: int, done: int
-) -> PyTree:
-    return stage.advance(states, np.array(active), updates, done)[0]
+    stage: Stage, member: Member, held: Held, active: list[bool], updates: int, done: int
+) -> Held:
+    return held._replace(states=stage.advance(held.states, np.array(active), updates, done)[0])
 
 
-def _evaluate(stage: Stage, member: Member, states: PyTree) -> PyTree:
-    stage.evaluate(states)
-    return states
+def _evaluate(stage: Stage, member: Member, held: Held) -> Held:
+    stage.evaluate(held.states)
+    return held
 
 
-def _gather(stage: Stage, member: Member, states: PyTree) -> PyTree:
-    gathered(states)
-    return states
+def _reseed(stage: Stage, member: Member, held: Held) -> Held:
+    return held._replace(states=stage.reseed(held.states))
 
 
-def _join(stage: Stage, member: Member, states: PyTree) -> PyTree:
-    # its own fresh states have the shapes of those that process 0 restored
-    return stage.join(shared(stage.split(gathered(states))))
-
-
-ANSWERS: Mapping[str, Callable[..., PyTree]] = {
-    "init": lambda stage, member, states: stage.init(),
+ANSWERS: Mapping[str, Callable[..., Held]] = {
+    "init": _init,
+    "gather": _gather,
     "join": _join,
     "prepare": _prepare,
     "advance": _advance,
     "evaluate": _evaluate,
-    "gather": _gather,
-    "reseed": lambda stage, member, states: stage.reseed(states),
+    "reseed": _reseed,
 }
 
 
