@@ -19,7 +19,17 @@ from proxima.core.errors import ProximaError
 from proxima.domains.domain import Domain, Planned, Prepared, Trainable, Trained, Verdict
 from proxima.run.signals import interruptible
 from proxima.scenario import Scenario, from_mapping, to_stored
-from proxima.train.gang import Gang, GangLost, Member, Message, end_lost, follow, gang_of, led
+from proxima.train.gang import (
+    Gang,
+    GangLost,
+    Member,
+    Message,
+    end_lost,
+    follow,
+    gang_of,
+    keep_programs,
+    led,
+)
 
 __all__ = ["Gang", "GangLost", "Member", "follow_gang", "gang_of", "leading"]
 
@@ -172,6 +182,7 @@ def _prepare(message: Message) -> Prepared:
     domain = domain_of(scenario)
     domain.prepare_host(scenario)
     use_compilation_cache()
+    keep_programs()
     return domain.prepare(scenario)
 
 

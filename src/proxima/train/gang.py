@@ -243,6 +243,16 @@ def _connect(gang: Gang) -> None:
         raise ProximaError(_apart(gang)) from error
 
 
+def keep_programs() -> None:
+    """This process keeps what it compiles, as process 0 does, or every start would compile all of it again.
+
+    JAX has process 0 alone write to the cache, but programs differ by the devices that they run on: what
+    process 0 wrote, no other process finds.
+    """
+    jax.devices()  # started with the true number
+    distributed.global_state.process_id = 0
+
+
 def _apart(gang: Gang) -> str:
     """What to say when the processes did not find each other."""
     return (
