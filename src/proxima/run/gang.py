@@ -8,7 +8,7 @@ The others need no files of the run: the scenario, what a resumed run goes on wi
 
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -29,6 +29,7 @@ from proxima.train.gang import (
     gang_of,
     keep_programs,
     led,
+    shared_bytes,
 )
 
 __all__ = ["Gang", "GangLost", "Member", "follow_gang", "gang_of", "leading"]
@@ -91,8 +92,20 @@ def led_by(member: Member, prepared: Prepared) -> Prepared:
 
     def make(index: int, planned: Planned, directory: Callable[[int], Path]) -> Trainable:
         member.remedy = _remedy(directory(planned.trials[0]).parent)
-        member.send({"name": STAGE, "index": index, "facts": facts, "remedy": member.remedy})
-        trainable = planned.make(directory)
+        made = _made_before(directory(planned.trials[0])) if index else {}
+        sizes = {name: len(content) for name, content in made.items()}
+        member.send(
+            {
+                "name": STAGE,
+                "index": index,
+                "facts": facts,
+                "remedy": member.remedy,
+                "files": sizes,
+            }
+        )
+        with member.explained():
+            shared_bytes(b"".join(made.values()), sum(sizes.values()))
+            trainable = planned.make(directory)
 
         def judge(trained: Trained) -> Verdict:
             if planned is prepared.stages[-1]:
@@ -109,6 +122,26 @@ def led_by(member: Member, prepared: Prepared) -> Prepared:
         for index, planned in enumerate(prepared.stages)
     ]
     return prepared._replace(stages=stages)
+
+
+def _made_before(trial: Path) -> dict[str, bytes]:
+    """What earlier stages left for later ones in a trial's directory: models, above all."""
+    return {
+        str(path.relative_to(trial)): path.read_bytes()
+        for path in sorted(trial.rglob("*"))
+        if path.is_file()
+        and "checkpoints" not in path.parts
+        and path.suffix not in (".jsonl", ".png", ".html", ".gif")
+    }
+
+
+def _put_down(trial: Path, sizes: Mapping[str, int], content: bytes) -> None:
+    """The files of earlier stages, as process 0 has them, in a directory of this process's own."""
+    for name, size in sizes.items():
+        path = trial / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content[:size])
+        content = content[size:]
 
 
 def _bound(
@@ -195,8 +228,12 @@ def _follow_stage(member: Member, prepared: Prepared, message: Message, director
     member.remedy = message["remedy"]
     if prepared.facts is not None and message["facts"] is not None:
         prepared.facts.check(message["facts"])  # an error where the data is another
-    planned: Sequence[Planned] = prepared.stages
-    trainable = planned[message["index"]].make(lambda trial: directory / f"trial_{trial}")
+    planned: Planned = prepared.stages[message["index"]]
+    sizes = message["files"]
+    with member.explained():
+        content = shared_bytes(b"", sum(sizes.values()))
+        _put_down(directory / f"trial_{planned.trials[0]}", sizes, content)
+        trainable = planned.make(lambda trial: directory / f"trial_{trial}")
     try:
         return follow(trainable.stage, member)
     finally:

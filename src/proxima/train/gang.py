@@ -424,7 +424,7 @@ ANSWERS: Mapping[str, Callable[..., Held]] = {
 
 
 def gathered(tree: PyTree) -> PyTree:
-    """The tree on this process's first device, what was divided over processes made whole."""
+    """The tree with what lies on several processes on this one's host, whole."""
     leaves, structure = jax.tree.flatten(tree)
     apart = [index for index, leaf in enumerate(leaves) if _is_apart(leaf)]
     if apart:
@@ -443,9 +443,11 @@ def _is_apart(leaf: Any) -> bool:
 
 
 def _here(leaf: Any) -> Any:
-    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
-        return leaf.addressable_data(0)
-    return leaf
+    if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
+        return leaf
+    own = leaf.addressable_data(0)
+    # a copy, as the next chunk wants the memory; on the host, from where it may go to any devices
+    return _like(own, np.array(_numbers(own)))
 
 
 @cache
@@ -458,8 +460,8 @@ def shared(lanes: Sequence[PyTree]) -> list[PyTree]:
     leaves, structure = jax.tree.flatten(list(lanes))
     arrays = [_numbers(leaf) for leaf in leaves]
     # as bytes: floats are added up on the way, and −0.0 + 0.0 is not −0.0
-    sent = np.concatenate([np.frombuffer(array.tobytes(), np.uint8) for array in arrays])
-    received = np.asarray(multihost_utils.broadcast_one_to_all(sent))
+    sent = b"".join(array.tobytes() for array in arrays)
+    received = np.frombuffer(shared_bytes(sent, len(sent)), np.uint8)
     ends = np.cumsum([array.nbytes for array in arrays])[:-1]
     parts = [
         np.frombuffer(part.tobytes(), array.dtype).reshape(array.shape)
@@ -468,6 +470,14 @@ def shared(lanes: Sequence[PyTree]) -> list[PyTree]:
     restored = [_like(leaf, part) for leaf, part in zip(leaves, parts, strict=True)]
     same: list[PyTree] = jax.tree.unflatten(structure, restored)
     return same
+
+
+def shared_bytes(content: bytes, size: int) -> bytes:
+    """Process 0's bytes in every process; the others know how many come."""
+    if size == 0:
+        return b""
+    own = np.frombuffer(content.ljust(size, b"\0"), np.uint8)
+    return np.asarray(multihost_utils.broadcast_one_to_all(own)).tobytes()
 
 
 def _is_key(leaf: Any) -> bool:
