@@ -60,6 +60,7 @@ ALLOWED = {
         "track",
         "train",
     },
+    "cluster": {"core", "run.signals"},
     "tune": {
         "build",
         "core",
@@ -149,7 +150,7 @@ FENCES = {
     "onnx": {"track/onnx"},
     "onnxruntime": {"track/onnx"},
     "polars": {"domains/trading", "domains/language/tables", "tune/table"},
-    "ray": {"run"},
+    "ray": {"cluster", "run"},
     "optuna": {"tune/methods/optuna"},
     "cmaes": {"tune/methods/optuna"},
     "pickle": {"run/paint"},  # between our own processes; nothing of ours on disk is pickled
