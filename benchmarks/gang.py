@@ -24,7 +24,7 @@ from proxima.cluster.gang import COMMAND, free_address, local_launcher, run_gang
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 SEEDS = range(5)
-COMMON = ("trials=1", "tracking.enabled=false", "evaluation.film=false", "plots=chosen")
+COMMON = ("trials=1", "tracking.enabled=false", "evaluation.film=false")
 # 64 environments × 128 steps in minibatches that two devices share by 1,024 samples
 WIDE = (
     *COMMON,
@@ -37,7 +37,8 @@ WIDE = (
     "convergence.target_reward=null",
 )
 LANGUAGE = (
-    *COMMON[:2],
+    "trials=1",
+    "tracking.enabled=false",
     "data.source=file",
     "data.path=texts.parquet",
     "data.prompt_tokens=3",
@@ -100,7 +101,7 @@ def trained(
     arguments = ["experiment", task.scenario, "--run-id", "bench", *words]
     environment = {"JAX_NUM_CPU_DEVICES": str(devices)}
     if processes > 1:
-        launch = local_launcher(arguments, processes, environment, [folder] * processes)
+        launch = local_launcher(arguments, processes, environment, [folder] * processes, quiet=True)
         status = run_gang(launch, processes, restarts=0)
     else:
         command = [sys.executable, "-c", COMMAND, *arguments]

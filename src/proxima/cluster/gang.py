@@ -146,8 +146,12 @@ def local_launcher(
     processes: int,
     environment: Mapping[str, str] | None = None,
     directories: Sequence[str | os.PathLike[str]] | None = None,
+    quiet: bool = False,
 ) -> Launch:
-    """Starts processes on this machine: `arguments` as after `proxima`; `directories`: where each runs."""
+    """Starts processes on this machine: `arguments` as after `proxima`; `directories`: where each runs.
+
+    `quiet`: process 0 says nothing either, but for errors.
+    """
 
     def launch(rank: int, coordinator: str) -> Process:
         command = [sys.executable, "-c", COMMAND, *arguments]
@@ -157,7 +161,7 @@ def local_launcher(
             cwd=None if directories is None else directories[rank],
             env={**os.environ, **(environment or {})},
             stdin=subprocess.DEVNULL,
-            stdout=None if rank == 0 else subprocess.DEVNULL,
+            stdout=None if rank == 0 and not quiet else subprocess.DEVNULL,
             start_new_session=True,
         )
 
