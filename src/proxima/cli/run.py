@@ -73,7 +73,7 @@ def experiment(
     from proxima.run.resume import resume_experiment
     from proxima.run.screen import live_display
     from proxima.run.start import run_multiple_experiments
-    from proxima.terminal import run_console
+    from proxima.terminal import keep_output, run_console
 
     console = run_console(stderr=json)
     if generate_data:
@@ -82,6 +82,8 @@ def experiment(
     gang = gang_of(process_id, processes, coordinator)
     if gang is not None and gang.process > 0:
         return follow_gang(gang)
+    if json and gang is not None:
+        keep_output()  # gloo says there whom it is connected with
     begun = begun_run(loaded.output_directory, loaded.name, run_id) if run_id else None
     display = live_display(console, loaded)
     try:
@@ -116,11 +118,13 @@ def resume(
     from proxima.run.read import load_scenario
     from proxima.run.resume import resume_experiment
     from proxima.run.screen import live_display
-    from proxima.terminal import run_console
+    from proxima.terminal import keep_output, run_console
 
     gang = gang_of(process_id, processes, coordinator)
     if gang is not None and gang.process > 0:
         return follow_gang(gang)  # it needs no files of the run
+    if json and gang is not None:
+        keep_output()
     files = find_run(run, output)
     console = run_console(stderr=json)
     display = live_display(console, load_scenario(files))

@@ -103,6 +103,7 @@ def led_by(member: Member, prepared: Prepared) -> Prepared:
                 "files": sizes,
             }
         )
+        member.wait_for_others()
         with member.explained():
             shared_bytes(b"".join(made.values()), sum(sizes.values()))
             trainable = planned.make(directory)
@@ -230,6 +231,7 @@ def _follow_stage(member: Member, prepared: Prepared, message: Message, director
         prepared.facts.check(message["facts"])  # an error where the data is another
     planned: Planned = prepared.stages[message["index"]]
     sizes = message["files"]
+    member.be_ready()
     with member.explained():
         content = shared_bytes(b"", sum(sizes.values()))
         _put_down(directory / f"trial_{planned.trials[0]}", sizes, content)

@@ -154,6 +154,18 @@ class Member:
         with suppress(jax.errors.JaxRuntimeError):  # process 0 is gone: nobody is left to read it
             self._client.key_value_set(f"proxima/failed/{self.gang.process}", words)
 
+    def be_ready(self) -> None:
+        """Tells process 0 that this one has all that its last message needs."""
+        self._client.key_value_set(f"proxima/ready/{self._messages}/{self.gang.process}", "yes")
+
+    def wait_for_others(self) -> None:
+        """Returns when all others are ready; what keeps one from it is an error here too."""
+        for other in range(1, self.gang.processes):
+            while not self._value_of(f"proxima/ready/{self._messages}/{other}"):
+                if words := self._complaint_of(other):
+                    raise ProximaError(f"process {other} of the gang: {words}")
+                time.sleep(0.05)
+
     def meet(self) -> None:
         """Returns when all processes have come here, however long some compile."""
         with self.explained():
@@ -166,7 +178,10 @@ class Member:
         try:
             yield
         except (jax.errors.JaxRuntimeError, ValueError) as error:  # gloo's are the latter
-            raise self._explained(error) from error
+            explained = self._explained(error)
+            if explained is error:
+                raise
+            raise explained from error
 
     def leave(self) -> None:
         """The end of the gang, when its work is done: all leave together, and each may go on alone."""
@@ -200,9 +215,12 @@ class Member:
         return {other: said.get(other, "") for other in others if said.get(other) != NOTICED}
 
     def _complaint_of(self, process: int) -> str:
+        return self._value_of(f"proxima/failed/{process}")
+
+    def _value_of(self, key: str) -> str:
         try:
-            return str(self._client.key_value_try_get(f"proxima/failed/{process}"))
-        except jax.errors.JaxRuntimeError:  # it left no word
+            return str(self._client.key_value_try_get(key))
+        except jax.errors.JaxRuntimeError:  # nobody has set it
             return ""
 
     def _words(self, gone: Mapping[int, str]) -> str:
