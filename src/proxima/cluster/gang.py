@@ -13,6 +13,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, final
@@ -23,6 +24,7 @@ from proxima.run.signals import raising
 LOST = os.EX_TEMPFAIL  # how a process ends that lost its gang
 KILLED = -9
 LOOK_SECONDS = 0.2
+LAST_WORDS = 2_000  # characters of what a process on another host said
 LEAVE_SECONDS = 60.0  # for the others to notice a death by themselves; a silent host takes 30
 # Linux ends it in order when who started it is gone; then the command line as usual.
 COMMAND = """
@@ -147,10 +149,11 @@ def local_launcher(
     environment: Mapping[str, str] | None = None,
     directories: Sequence[str | os.PathLike[str]] | None = None,
     quiet: bool = False,
+    errors: Any = None,
 ) -> Launch:
     """Starts processes on this machine: `arguments` as after `proxima`; `directories`: where each runs.
 
-    `quiet`: process 0 says nothing either, but for errors.
+    `quiet`: process 0 says nothing either, but for errors, which may go to a file.
     """
 
     def launch(rank: int, coordinator: str) -> Process:
@@ -162,6 +165,7 @@ def local_launcher(
             env={**os.environ, **(environment or {})},
             stdin=subprocess.DEVNULL,
             stdout=None if rank == 0 and not quiet else subprocess.DEVNULL,
+            stderr=errors,
             start_new_session=True,
         )
 
@@ -174,16 +178,23 @@ class Host:
 
     def __init__(self) -> None:
         self._process: Any = None
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (as long as the actor is)
 
-    def address(self) -> str:
-        """A free port of this host, by its address in the network."""
+    def address(self) -> tuple[str, int]:
+        """This host's address in the network, and a free port."""
         import ray
 
-        return f"{ray.util.get_node_ip_address()}:{free_port()}"
+        return str(ray.util.get_node_ip_address()), free_port()
 
     def start(self, arguments: Sequence[str], rank: int, processes: int, coordinator: str) -> None:
         """Starts the command line here."""
-        self._process = local_launcher(arguments, processes)(rank, coordinator)
+        launch = local_launcher(arguments, processes, errors=self._errors)
+        self._process = launch(rank, coordinator)
+
+    def errors(self) -> str:
+        """What it wrote to standard error last."""
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace")[-LAST_WORDS:]
 
     def poll(self) -> int | None:
         """The exit status; None while it runs."""
@@ -216,10 +227,17 @@ class RayHosts:
         self._actors: dict[int, Any] = {}
 
     def coordinator(self) -> str:
-        """A free address on the host of process 0."""
+        """A free address on the host of process 0; the loopback one where no other host is in the gang."""
         import ray
 
-        return str(ray.get(self._actor(0).address.remote()))
+        actors = [self._actor(rank) for rank in range(self._processes)]
+        addresses = ray.get([actor.address.remote() for actor in actors])
+        (host, port), hosts = addresses[0], {host for host, _ in addresses}
+        return f"{host if len(hosts) > 1 else '127.0.0.1'}:{port}"
+
+    def errors(self) -> list[str]:
+        """What each process wrote to standard error last, as far as its host still answers."""
+        return [_asked(actor, "errors") or "" for _, actor in sorted(self._actors.items())]
 
     def launcher(self, arguments: Sequence[str]) -> Launch:
         """Starts a process on each host."""
@@ -247,7 +265,7 @@ class RayHosts:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         actor = self._actors.get(rank)
-        if actor is not None and _is_alive(ray, actor):
+        if actor is not None and _asked(actor, "address") is not None:
             return actor
         place = PlacementGroupSchedulingStrategy(self._places, placement_group_bundle_index=rank)
         made = ray.remote(Host).options(num_cpus=self._cpus, scheduling_strategy=place).remote()
@@ -255,36 +273,32 @@ class RayHosts:
         return made
 
 
-def _is_alive(ray: Any, actor: Any) -> bool:
-    try:
-        ray.get(actor.address.remote())
-    except ray.exceptions.RayActorError:
-        return False
-    return True
-
-
 @final
 class _RayProcess:
     """A process on another host, by the actor that started it."""
 
     def __init__(self, actor: Any) -> None:
-        self._actor, self._status = actor, None
+        self._actor = actor
+        self._status: int | None = None
 
     def poll(self) -> int | None:
         """The exit status; an actor that is gone took its process with it."""
-        self._status = self._status if self._status is not None else self._asked("poll")
+        if self._status is None:
+            self._status = _asked(self._actor, "poll", KILLED)
         return self._status
 
     def terminate(self) -> None:
-        self._asked("terminate")
+        _asked(self._actor, "terminate")
 
     def kill(self) -> None:
-        self._asked("kill")
+        _asked(self._actor, "kill")
 
-    def _asked(self, method: str) -> Any:
-        import ray
 
-        try:
-            return ray.get(getattr(self._actor, method).remote())
-        except ray.exceptions.RayActorError:
-            return KILLED
+def _asked(actor: Any, method: str, gone: Any = None) -> Any:
+    """What an actor's method returns; `gone` where its host does not answer any more."""
+    import ray
+
+    try:
+        return ray.get(getattr(actor, method).remote())
+    except ray.exceptions.RayActorError:
+        return gone
