@@ -1,5 +1,6 @@
 """A gang of two processes: its bits, deaths of either process, who writes what, and what is refused."""
 
+import json
 import os
 import signal
 import socket
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from texts import TINY as TEXTS
+from texts import write_texts
 from tiny import BUDGET, count_rows, equal_bits, flags, read, rows_of, tensors_of
 
 from proxima.build import domain_of
@@ -16,6 +19,9 @@ from proxima.cluster import gang as cluster
 from proxima.cluster.gang import LOST, Process, local_launcher, run_gang
 from proxima.core.errors import ProximaError
 from proxima.domains import reinforcement
+from proxima.domains.language import mesh
+from proxima.domains.language.config import MeshConfig
+from proxima.run.start import run_multiple_experiments
 from proxima.scenario import load
 from proxima.train import gang
 from proxima.train.gang import Gang, gang_of
@@ -230,3 +236,41 @@ def test_scenarios_that_a_gang_cannot_train(settings, words, monkeypatch):
     scenario = load("cartpole", [*sizes, "trials=1", *settings])
     with pytest.raises(ProximaError, match=words):
         domain_of(scenario).prepare(scenario)
+
+
+LANGUAGE = {"reward_model": None, "ppo": None, "model.mesh.data": 2, "trials": 1}
+
+
+def test_a_language_model_learns_what_it_learns_in_one_process(tmp_path, monkeypatch):
+    """Batches are divided among two processes, or two devices of one; additions differ in their order."""
+    settings = {**TEXTS, **LANGUAGE}
+    alone, *directories = (tmp_path / name for name in ("alone", "0", "1"))
+    for directory in (alone, *directories):
+        directory.mkdir()
+        write_texts(directory)
+    words = flags(*(f"{key}={json.dumps(value)}" for key, value in settings.items()))
+    arguments = ["experiment", "movie_critic", "--run-id", RUN, *words]
+    launch = local_launcher(arguments, 2, {"JAX_NUM_CPU_DEVICES": "1"}, directories)
+    assert run_gang(launch, 2, restarts=0) == 0
+    monkeypatch.chdir(alone)
+    whole = Path(run_multiple_experiments(load("movie_critic", settings)).paths["run"])
+    stage = Path("trial_0", "sft")
+    one, other = (
+        rows_of(run / stage) for run in (directories[0] / "logs/movie_critic/latest", whole)
+    )
+    assert [row["step"] for row in one] == [row["step"] for row in other]
+    key = "eval/loss"
+    losses = [[row[key] for row in rows if key in row] for rows in (one, other)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert losses[0][-1] < losses[0][0]
+    assert [path.name for path in directories[1].iterdir()] == ["texts.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("data", "tensor", "words"),
+    [(2, 2, "a gang divides batches only"), (3, 1, "cannot be divided among 2 processes")],
+)
+def test_meshes_that_a_gang_cannot_have(data, tensor, words, monkeypatch):
+    monkeypatch.setattr(mesh, "process_count", lambda: 2)
+    with pytest.raises(ProximaError, match=words):
+        mesh.check_gang(MeshConfig(data=data, tensor=tensor))

@@ -232,8 +232,8 @@ class Member:
         return f"{names or 'a process'} of the gang of {self.gang.processes} is gone; {self.remedy}"
 
     def _last_words(self) -> str:
-        """What is known when JAX ends this process: the coordinator, process 0, said no more."""
-        return self._words({0: ""} if self.gang.process and self.gang.processes == 2 else {})
+        """What is known when JAX ends this process, which it does when another has been silent too long."""
+        return self._words({1 - self.gang.process: ""} if self.gang.processes == 2 else {})
 
 
 def _connect(gang: Gang) -> None:
