@@ -44,7 +44,6 @@ LANGUAGE = (
     "data.prompt_tokens=3",
     "reward_model=null",
     "ppo=null",
-    "reward.kind=function",
     "model.new.layers=4",
     "model.new.width=256",
     "model.new.heads=4",
@@ -78,7 +77,7 @@ TASKS = {
         (
             *WIDE,
             "network.hidden=[1024,1024]",
-            "training.max_steps=81920",
+            "training.max_steps=32768",
             "training.updates_per_chunk=1",
         ),
         "metrics.jsonl",

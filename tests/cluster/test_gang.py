@@ -21,6 +21,7 @@ from proxima.core.errors import ProximaError
 from proxima.domains import reinforcement
 from proxima.domains.language import mesh
 from proxima.domains.language.config import MeshConfig
+from proxima.run import gang as run_side
 from proxima.run.start import run_multiple_experiments
 from proxima.scenario import load
 from proxima.train import gang
@@ -264,6 +265,12 @@ def test_a_language_model_learns_what_it_learns_in_one_process(tmp_path, monkeyp
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     assert losses[0][-1] < losses[0][0]
     assert [path.name for path in directories[1].iterdir()] == ["texts.parquet"]
+
+
+def test_other_versions_are_refused():
+    message = {"versions": run_side._versions() | {"jax": "0.0.1"}}
+    with pytest.raises(ProximaError, match=r"process 0 has .*jax 0\.0\.1"):
+        run_side._prepare(message)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,7 @@ def led_by(member: Member, prepared: Prepared) -> Prepared:
         )
 
     stages = [
-        planned._replace(make=_bound(make, index, planned))
+        planned._replace(make=partial(make, index, planned))
         for index, planned in enumerate(prepared.stages)
     ]
     return prepared._replace(stages=stages)
@@ -143,12 +144,6 @@ def _put_down(trial: Path, sizes: Mapping[str, int], content: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content[:size])
         content = content[size:]
-
-
-def _bound(
-    make: Callable[..., Trainable], index: int, planned: Planned
-) -> Callable[[Callable[[int], Path]], Trainable]:
-    return lambda directory: make(index, planned, directory)
 
 
 def _remedy(root: Path) -> str:
