@@ -7,10 +7,14 @@ import typer
 
 from proxima.cli.options import (
     Cluster,
+    Coordinator,
     Debug,
     Json,
     NoMLflow,
     Output,
+    Processes,
+    ProcessId,
+    RunId,
     ScenarioFile,
     ScenarioName,
     ScenarioOption,
@@ -40,6 +44,10 @@ def experiment(
     ] = False,
     cluster: Cluster = None,
     no_mlflow: NoMLflow = False,
+    run_id: RunId = None,
+    process_id: ProcessId = None,
+    processes: Processes = None,
+    coordinator: Coordinator = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -66,18 +74,34 @@ def experiment(
 
     from proxima.cli.console import write
     from proxima.cli.data import generate_for
+    from proxima.run.files import begun_run
+    from proxima.run.gang import follow_gang, gang_of, leading
+    from proxima.run.resume import resume_experiment
     from proxima.run.screen import live_display
     from proxima.run.start import run_multiple_experiments
-    from proxima.terminal import run_console
+    from proxima.terminal import keep_output, run_console
 
     console = run_console(stderr=json)
     if generate_data:
         what, path = generate_for(loaded)
         write(console, f"{what} written to {path}")
+    gang = gang_of(process_id, processes, coordinator)
+    if gang is not None and gang.process > 0:
+        return follow_gang(gang)
+    if json and gang is not None:
+        keep_output()  # gloo says there whom it is connected with
+    begun = begun_run(loaded.output_directory, loaded.name, run_id) if run_id else None
     display = live_display(console, loaded)
     try:
-        with _workers(cluster) as workers:
-            summary = run_multiple_experiments(loaded, display=display, cluster=workers)
+        with leading(gang) as member, _workers(cluster) as workers:
+            if begun is None:
+                summary = run_multiple_experiments(
+                    loaded, display=display, cluster=workers, gang=member, run_id=run_id
+                )
+            else:
+                summary = resume_experiment(
+                    str(begun.root), display=display, cluster=workers, gang=member
+                )
     finally:
         display.close()
     _show(console, summary, json)
@@ -91,24 +115,33 @@ def resume(
     set_: Settings = None,
     cluster: Cluster = None,
     output: Output = "logs",
+    process_id: ProcessId = None,
+    processes: Processes = None,
+    coordinator: Coordinator = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Go on with a run where it was saved, also beyond its end."""
     from proxima.run.files import find_run
+    from proxima.run.gang import follow_gang, gang_of, leading
     from proxima.run.read import load_scenario
     from proxima.run.resume import resume_experiment
     from proxima.run.screen import live_display
-    from proxima.terminal import run_console
+    from proxima.terminal import keep_output, run_console
 
+    gang = gang_of(process_id, processes, coordinator)
+    if gang is not None and gang.process > 0:
+        return follow_gang(gang)  # it needs no files of the run
+    if json and gang is not None:
+        keep_output()
     files = find_run(run, output)
     console = run_console(stderr=json)
     display = live_display(console, load_scenario(files))
     try:
         changes = [*(set_ or []), *as_settings({"training.max_steps": max_steps})]
-        with _workers(cluster) as workers:
+        with leading(gang) as member, _workers(cluster) as workers:
             summary = resume_experiment(
-                str(files.root), changes=changes, display=display, cluster=workers
+                str(files.root), changes=changes, display=display, cluster=workers, gang=member
             )
     finally:
         display.close()

@@ -224,3 +224,4 @@ class Domain(NamedTuple):
     prepare_host: Callable[[Any], None] = lambda scenario: (
         None
     )  # asks for devices before JAX starts
+    gangs: bool = False  # whether several processes can train one of its scenarios together

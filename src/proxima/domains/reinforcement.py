@@ -29,7 +29,7 @@ from proxima.scenario.tree import EnvironmentScenario, network
 from proxima.scenario.words import either
 from proxima.train.compiled.collect import Collector
 from proxima.train.compiled.program import compiled_program
-from proxima.train.devices import DATA, Layout, plan_layout
+from proxima.train.devices import DATA, Layout, plan_layout, process_count
 from proxima.train.host.program import Pools, host_program
 from proxima.train.memory import Need, check_memory, tree_bytes
 from proxima.train.reinforcement import Settings, blocks_of, reinforcement_stage
@@ -90,24 +90,30 @@ def compiled(
         steps = rollout_steps(scenario) * scenario.env.num_envs
         followed = course(curriculum, scenario.training.max_steps, steps)
     problem = _problem(scenario, env.observation_space, env.action_space)
-    layout = _layout(scenario, sample_cost, len(jax.devices()))
+    in_gang = process_count() > 1
+    layout = (
+        _gang_layout(scenario) if in_gang else _layout(scenario, sample_cost, len(jax.devices()))
+    )
     axis = DATA if layout.data_devices > 1 else None
     problem = problem._replace(axis=axis, env=env, foresees=foresees)
     chosen = algorithm(scenario.algorithm.name)
     agent = chosen.make(scenario.algorithm, problem)
     collector = Collector(env, scenario.env.num_envs, rollout_steps(scenario), axis, followed)
-    program = compiled_program(
+    program_on = partial(
+        compiled_program,
         agent,
         collector,
-        layout,
-        scenario.seed,
-        evaluation_env,
-        closing_env,
-        chosen.acting,
+        experiment_seed=scenario.seed,
+        evaluation_env=evaluation_env,
+        closing_env=closing_env,
+        acting=chosen.acting,
         remake=partial(_remade, scenario, problem),
     )
     spaces = env.observation_space, env.action_space
-    return Built(agent, program, *spaces, layout, interface_of(*spaces))
+    if in_gang:  # judged and exported by process 0 alone, whose devices come first
+        alone, training = program_on(layout=Layout(1, 1)), program_on(layout=layout)
+        return Built(agent, alone, *spaces, layout, interface_of(*spaces), training=training)
+    return Built(agent, program_on(layout=layout), *spaces, layout, interface_of(*spaces))
 
 
 def hosted(
@@ -118,6 +124,11 @@ def hosted(
         raise ProximaError(
             f"curriculum: is for compiled environments, and {scenario.env.name} on {scenario.env.backend} "
             "steps on the host; use env.backend: gymnax, or an environment of your own in JAX"
+        )
+    if process_count() > 1:
+        raise ProximaError(
+            f"--processes: a gang trains compiled environments, and {scenario.env.name} on "
+            f"{scenario.env.backend} steps on the host; leave the gang's options out to train in one process"
         )
     problem = _problem(scenario, *spaces)
     _check_lag(scenario)
@@ -231,6 +242,35 @@ def side_by_side(scenario: Any) -> int:
     return scenario.trials if block is None else min(block, scenario.trials)
 
 
+def _gang_layout(scenario: Any) -> Layout:
+    """One trial's environments over all devices of the gang; an error where they cannot be divided."""
+    config, num_envs, processes = scenario.algorithm, scenario.env.num_envs, process_count()
+    chosen, devices = algorithm(config.name), len(jax.devices())
+    where = f"{processes} processes × {devices // processes} devices"
+    if scenario.trials > 1:
+        raise ProximaError(
+            f"trials: {scenario.trials}, and a gang trains one; set trials to 1, or train them in one "
+            "process, where they lie side by side"
+        )
+    samples = chosen.shared_samples(config)
+    if samples == 1:
+        raise ProximaError(
+            f"--processes: what {config.name} learns from is not divided among processes; train in one "
+            "process, or with an algorithm that has algorithm.minibatch_size"
+        )
+    if num_envs % devices:
+        raise ProximaError(
+            f"env.num_envs: {num_envs} cannot be divided among {where}; make it a multiple of {devices}"
+        )
+    sequence = chosen.sequence_steps(config, num_envs) if _network(scenario).remembers else 1
+    if samples % (devices * sequence):
+        raise ProximaError(
+            f"algorithm.minibatch_size: {samples} cannot be divided among {where}; make it a multiple of "
+            f"{devices * sequence}"
+        )
+    return Layout(1, devices)
+
+
 def settings(scenario: EnvironmentScenario) -> Settings:
     """What says how the scenario's trials train."""
     return Settings(
@@ -277,7 +317,8 @@ def prepared(
 
     def stage_of(trials: tuple[int, ...]) -> Stage:
         own = [seeds[trial] for trial in trials]
-        return reinforcement_stage(built.program, trials, own, settings(scenario), built.layout)
+        program = built.training or built.program
+        return reinforcement_stage(program, trials, own, settings(scenario), built.layout)
 
     def make(directory: Callable[[int], Path]) -> Trainable:
         parts = blocks_of(scenario.trials, side_by_side(scenario))

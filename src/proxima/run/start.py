@@ -17,6 +17,7 @@ from proxima.run.clock import timed
 from proxima.run.display import Callback, Display
 from proxima.run.files import RunFiles, create_run, write_text
 from proxima.run.finish import Finished, finish_run, finish_stage, is_done, read_stage
+from proxima.run.gang import Member, announce, led_by
 from proxima.run.record import Run, stage_names
 from proxima.run.results import RunInfo, StageResult, Summary, TrialResult
 from proxima.run.screen import shown_progress
@@ -32,14 +33,17 @@ def run_multiple_experiments(
     display: Display | None = None,
     progress: bool = False,
     cluster: TrainBlocks | None = None,
+    gang: Member | None = None,
+    run_id: str | None = None,
 ) -> Summary:
     """All trials of a scenario; returns what summary.json holds. `progress` shows how far it is.
 
     `cluster` trains the blocks of a stage elsewhere: `with proxima.cluster.blocks.on_cluster(…) as cluster`.
     """
-    start = make_runnable(scenario)  # first: a scenario that cannot be built leaves no run behind
+    # first: a scenario that cannot be built leaves no run behind
+    start = make_runnable(scenario, gang)
     try:
-        files = create_run(scenario.output_directory, scenario.name, scenario.trials)
+        files = create_run(scenario.output_directory, scenario.name, scenario.trials, run_id)
         write_text(files.scenario, dump(start.scenario))
         with shown_progress(scenario, display, progress) as shown:
             info = _new_info(start, files)
@@ -61,14 +65,18 @@ def run_single_experiment(
     return summary.trials[0]
 
 
-def make_runnable(scenario: Scenario) -> Start:
-    """The scenario's domain makes it runnable."""
+def make_runnable(scenario: Scenario, gang: Member | None = None) -> Start:
+    """The scenario's domain makes it runnable, by this process alone or with the rest of its gang."""
     from proxima.train.devices import use_compilation_cache
 
     began, domain = time.perf_counter(), domain_of(scenario)
+    if gang is not None:
+        announce(gang, scenario)
     domain.prepare_host(scenario)
     use_compilation_cache()
     prepared = domain.prepare(scenario)
+    if gang is not None:
+        prepared = led_by(gang, prepared)
     return Start(prepared.scenario or scenario, domain, prepared, time.perf_counter() - began)
 
 

@@ -210,6 +210,7 @@ DOMAIN = Domain(
     backends=BACKENDS,
     networks={"mlp": "proxima.nets.actor_critic:NETWORK"},
     prepare_host=reinforcement.prepare_host,
+    gangs=True,
     film=film_of,
     env_settings=env_settings,
 )

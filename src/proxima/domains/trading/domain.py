@@ -234,4 +234,5 @@ DOMAIN = Domain(
     data=Data("Prices", generate, Patterns(describe_patterns, write_pattern)),
     reads=reads,
     prepare_host=reinforcement.prepare_host,
+    gangs=True,
 )
