@@ -8,7 +8,7 @@ from collections import deque
 from types import SimpleNamespace
 
 import pytest
-from clusters import bits, ray_processes, small
+from clusters import bits, living, ray_processes, small
 
 from proxima.cluster import pool as pools
 from proxima.cluster.address import parse_address
@@ -36,15 +36,13 @@ def here(tmp_path_factory):
 @pytest.fixture(scope="module")
 def cluster(compiled):
     """Two workers of a Ray of our own, and what is left of its processes afterwards: nothing."""
-    before = ray_processes()
     with on_cluster("local:2") as train_blocks:
         yield train_blocks
-    left = ray_processes() - before
+        of_ray = set(ray_processes())
     deadline = time.monotonic() + 20
-    while left and time.monotonic() < deadline:
-        time.sleep(0.2)
-        left = ray_processes() - before
-    assert not left, "Ray's processes outlive the session"
+    while living(of_ray) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert of_ray and not living(of_ray), "Ray's processes outlive the session"
 
 
 def said_by(scenario, **options):
@@ -77,7 +75,9 @@ def test_a_worker_that_is_killed_costs_no_bit(here, cluster, tmp_path):
     def kill_one(view):
         """Once, as soon as something has been heard; `-9`, as the kernel does it when memory is short."""
         if not killed:
-            workers = [pid for pid in ray_processes() if _name(pid).startswith("ray::Worker")]
+            workers = [
+                pid for pid, line in ray_processes().items() if line.startswith("ray::Worker")
+            ]
             killed.append(workers[0])
             os.kill(workers[0], signal.SIGKILL)
 
@@ -86,14 +86,6 @@ def test_a_worker_that_is_killed_costs_no_bit(here, cluster, tmp_path):
     run_multiple_experiments(small(tmp_path), display=display, callback=kill_one, cluster=cluster)
     assert killed and any(line.startswith("Lost worker") for line in said)
     assert bits(tmp_path) == here[1]
-
-
-def _name(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/cmdline") as file:
-            return file.read()
-    except OSError:
-        return ""
 
 
 def test_interrupted_on_a_cluster_and_resumed_here(here, cluster, tmp_path):
@@ -166,19 +158,20 @@ def fake_pool(workers, ends, said):
     pool._waiting, pool._given, pool._open = deque(), 0, set()
     pool._losses, pool._seconds = {}, deque()
     pool._looked = pool._heard_of_head = time.monotonic()
+    pool._is_alone = True
     pool._members = [pools.Member(FakeActor(number), number) for number in range(workers)]
-    for member in pool._members:
-        pool._start(member)
     return pool
 
 
-def test_a_lost_order_is_given_to_others_but_not_for_ever():
+def test_a_lost_order_is_given_to_others_but_not_for_ever(monkeypatch):
+    monkeypatch.setattr(pools, "AGAIN_SECONDS", 0.0)
     said = []
     pool = fake_pool(1, [0] * 9, said)
     pool.submit(7, "dies")
     with pytest.raises(ProximaError, match="5 workers in turn were lost with the same block"):
         pool.next()
-    assert len(said) == 5
+    assert len([line for line in said if line.startswith("Lost worker 0")]) == 5
+    assert len([line for line in said if line.startswith("No worker is left")]) == 4
 
 
 def test_an_order_that_takes_too_long_is_given_to_another_and_answered_once(monkeypatch):

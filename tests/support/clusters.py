@@ -1,8 +1,10 @@
 """Small runs on clusters, compared by their bits, and the processes that Ray has on this machine."""
 
 import hashlib
+import json
 import os
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +48,6 @@ def bits(output: Path, name: str = "cartpole") -> dict[str, str]:
 
 
 def _timeless(path: Path) -> bytes:
-    import json
-
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     kept = [
         {key: row[key] for key in sorted(row) if not key.startswith(("time/", "memory/"))}
@@ -56,12 +56,30 @@ def _timeless(path: Path) -> bytes:
     return json.dumps(kept).encode()
 
 
-def ray_processes() -> set[int]:
-    """Processes that belong to Ray, by their command lines."""
-    listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True)
+def ray_processes() -> dict[int, str]:
+    """The processes of Ray that this one started, and those that they did: their command lines by pid.
+
+    Other tests may have a Ray of their own at the same time.
+    """
+    listed = subprocess.run(
+        ["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True
+    )
+    rows = [line.split(maxsplit=2) for line in listed.stdout.splitlines()[1:]]
+    parents = {int(pid): int(parent) for pid, parent, _ in rows}
     words = ("raylet", "gcs_server", "ray::", "ray/_private", "ray/dashboard", "default_worker.py")
+
+    def is_ours(pid: int) -> bool:
+        while pid in parents and pid != os.getpid():
+            pid = parents[pid]
+        return pid == os.getpid()
+
     return {
-        int(line.split()[0])
-        for line in listed.stdout.splitlines()[1:]
-        if any(word in line for word in words) and int(line.split()[0]) != os.getpid()
+        int(pid): line
+        for pid, _, line in rows
+        if any(word in line for word in words) and is_ours(int(pid))
     }
+
+
+def living(pids: Iterable[int]) -> set[int]:
+    """Those of these processes that are still there."""
+    return {pid for pid in pids if Path(f"/proc/{pid}").exists()}

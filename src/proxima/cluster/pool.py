@@ -22,7 +22,9 @@ MOST_LOSSES = 5  # workers that one order may cost
 LOOK_SECONDS = 1.0  # how long nothing may happen before the cluster is looked at
 HEAD_SECONDS = 15.0  # how long its head may be silent
 SLOW_TIMES, SLOW_SECONDS = 5.0, 30.0  # what counts as slow: so often the usual time, and so long
+LEAVE_SECONDS = 5.0  # for workers to tidy up
 RECENT = 100  # orders by which the usual time is known
+AGAIN_SECONDS = 1.0  # before a lost worker is asked whether it is there again
 GROW_SECONDS = 5.0  # between two looks for new machines
 
 
@@ -52,6 +54,7 @@ class Member:
         self.call: Any = None  # what it is doing
         self.order: Sent | None = None  # None while it starts
         self.since = 0.0  # when it was given that
+        self.again = 0.0  # when it may be started again, after it was lost
         self.is_ready = False
 
     @property
@@ -78,6 +81,7 @@ class Pool:
         self._losses: dict[int, int] = {}
         self._seconds: deque[float] = deque(maxlen=RECENT)  # of the orders that were answered last
         self._members: list[Member] = []
+        self._is_alone = True  # nobody is ready
         self._looked = self._heard_of_head = time.monotonic()
         self._actor = self._ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0)(Worker)
         self._grow()
@@ -111,7 +115,11 @@ class Pool:
         while True:
             self._hand_out()
             calls = {member.call: member for member in self._members if member.call is not None}
-            ready, _ = self._ray.wait(list(calls), num_returns=1, timeout=LOOK_SECONDS)
+            if not calls:  # all are lost
+                time.sleep(LOOK_SECONDS)
+            ready = (
+                self._ray.wait(list(calls), num_returns=1, timeout=LOOK_SECONDS)[0] if calls else ()
+            )
             if not ready:
                 self._look()
                 continue
@@ -120,7 +128,11 @@ class Pool:
                 return done
 
     def close(self) -> None:
-        """No worker is left."""
+        """No worker is left: who has nothing to do may tidy up, others are ended where they are."""
+        idle = [member for member in self._members if member.is_ready and member.call is None]
+        leaving = [member.actor.__ray_terminate__.remote() for member in idle]
+        if leaving:
+            self._ray.wait(leaving, num_returns=len(leaving), timeout=LEAVE_SECONDS)
         for member in self._members:
             self._ray.kill(member.actor, no_restart=True)
         self._members = []
@@ -153,12 +165,12 @@ class Pool:
         _check_versions(other, member.name)
         if error:
             raise ProximaError(f"{error} (said by {member.name})")
-        member.is_ready = True
+        member.is_ready, self._is_alone = True, False
 
     def _lost(self, member: Member, order: Sent | None) -> None:
         """The order goes to another; the worker starts again where there is room."""
-        what = "it was starting" if order is None else "its block is trained again by another"
-        self._say(f"Lost {member.name}: {what}.")
+        if member.is_ready:  # one that is not there yet is not lost
+            self._say(f"Lost {member.name}; it is started again where there is room.")
         if order is not None and order.number in self._open and order not in self._under_way():
             self._losses[order.number] = self._losses.get(order.number, 0) + 1
             if self._losses[order.number] >= MOST_LOSSES:
@@ -167,8 +179,10 @@ class Pool:
                     "ends them (memory, most often) on the machine that was said last"
                 )
             self._waiting.appendleft(order)
-        member.is_ready = False
-        self._start(member)
+        member.is_ready, member.again = False, time.monotonic() + AGAIN_SECONDS
+        if not any(each.is_ready for each in self._members) and not self._is_alone:
+            self._say("No worker is left; waiting for one to start, or for a machine to join.")
+        self._is_alone = not any(each.is_ready for each in self._members)
 
     def _start(self, member: Member) -> None:
         member.call = member.actor.begin.remote(*self._job)
@@ -176,7 +190,11 @@ class Pool:
     def _hand_out(self) -> None:
         """Orders to those who are free; where none waits, one that takes much longer than usual."""
         for member in self._members:
-            if not member.is_ready or member.call is not None:
+            if member.call is not None:
+                continue
+            if not member.is_ready:
+                if time.monotonic() >= member.again:
+                    self._start(member)
                 continue
             order = self._waiting.popleft() if self._waiting else self._overdue()
             if order is None:
@@ -223,9 +241,7 @@ class Pool:
         """A worker for every core that the cluster has."""
         cores = int(self._ray.cluster_resources().get("CPU", 0))
         for number in range(len(self._members), cores):
-            member = Member(self._actor.remote(), number)
-            self._start(member)
-            self._members.append(member)
+            self._members.append(Member(self._actor.remote(), number))
 
 
 def answered(done: Done, kind: type[T]) -> T:

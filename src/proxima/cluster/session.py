@@ -93,7 +93,7 @@ def _connected(ray: Any, address: Address) -> Any:
             # which it warns of, are not in them.
             warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
             return ray.init(
-                address="local",  # or it would join a cluster that somebody has started on this machine
+                address="local",  # a new one, also where another is running
                 num_cpus=address.workers,
                 num_gpus=0,
                 include_dashboard=False,
