@@ -44,7 +44,7 @@ LANGUAGE = (
     "data.prompt_tokens=3",
     "reward_model=null",
     "ppo=null",
-    "model.new.layers=4",
+    "model.new.layers=2",
     "model.new.width=256",
     "model.new.heads=4",
     "model.new.inner=704",
@@ -111,11 +111,11 @@ def trained(
 
 
 def write_texts(folder: Path) -> None:
-    """Some 6,400 lines of words, the same for every layout."""
+    """Some lines of words, the same for every layout."""
     import numpy as np
     import polars as pl
 
-    words = np.random.default_rng(0).choice([f"word{n}" for n in range(200)], (3_200, 12))
+    words = np.random.default_rng(0).choice([f"word{n}" for n in range(200)], (640, 12))
     texts = [" ".join(row) + "." for row in words]
     ratings = [float(row[0] < row[1]) for row in words]
     pl.DataFrame({"text": texts, "rating": ratings}).write_parquet(folder / "texts.parquet")

@@ -1,5 +1,6 @@
 """A worker: carries out orders in a process of its own, and keeps what it has built for the next one."""
 
+import atexit
 import json
 import os
 import platform
@@ -7,7 +8,6 @@ import shutil
 import sys
 import tempfile
 import time
-import weakref
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import version
@@ -49,8 +49,8 @@ class Worker:
     """What a worker's process does; errors are returned in words, as no traceback survives the way."""
 
     def __init__(self) -> None:
-        self._directory = Path(tempfile.mkdtemp(prefix="proxima-worker-"))
-        weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
+        self._root = Path(tempfile.mkdtemp(prefix="proxima-worker-"))
+        atexit.register(shutil.rmtree, self._root, ignore_errors=True)
         self._scenario: Any
         self._carriers: dict[str, CarryOut] = {}  # by kind
 
@@ -67,14 +67,14 @@ class Worker:
     def _prepare(self, text: str, luggage: Mapping[str, bytes]) -> None:
         from proxima.scenario import from_mapping, parse
 
-        root = self._directory
+        root = self._root
         os.chdir(root)
         source = "the driver's scenario"
         self._scenario = from_mapping(unpacked(luggage, root, parse(text, source)), source)
 
     def _carry_out(self, message: Message) -> Message:
         if message.kind not in self._carriers:
-            made = KINDS[message.kind](self._scenario, self._directory)
+            made = KINDS[message.kind](self._scenario, self._root)
             self._carriers[message.kind] = made
         return self._carriers[message.kind](message)
 
