@@ -81,3 +81,10 @@ Cluster = Annotated[
         help="Workers of a Ray cluster: auto, HOST:PORT, ray://HOST:PORT, or local:N on this machine.",
     ),
 ]
+Hosts = Annotated[
+    int | None,
+    typer.Option(help="With --cluster: one training over so many hosts, this one included."),
+]
+Restarts = Annotated[
+    int, typer.Option(help="With --hosts: how often all start again when one has died.", min=0)
+]

@@ -41,20 +41,27 @@ def in_blocks(scenario: Scenario, lanes: Callable[[Scenario], int] | None = None
     """
     if domain_of(scenario).reads is None or not isinstance(scenario, EnvironmentScenario):
         raise ProximaError(
-            f"--cluster: the stages of domain {scenario.domain} do not train in blocks; leave it out"
+            f"--cluster: the stages of domain {scenario.domain} do not train in blocks; leave it out, or "
+            "train over several machines with --hosts"
         )
-    if scenario.training.trials_per_block:
+    if scenario.training.trials_per_block or steps_environments(scenario):
         return scenario
     trials = scenario.trials
     width = block_width(trials) if lanes is None else block_width(lanes(scenario), trials)
     return replace(scenario, training=replace(scenario.training, trials_per_block=width))
 
 
+def steps_environments(scenario: Scenario) -> bool:
+    """Whether the cluster is there for the scenario's environments, which step in actors of its own."""
+    return bool(to_mapping(scenario).get("env", {}).get("actors"))
+
+
 @contextmanager
-def on_cluster(address: str) -> Iterator[TrainBlocks]:
-    """Trains blocks on the cluster while this is open."""
+def on_cluster(address: str, scenario: Scenario | None = None) -> Iterator[TrainBlocks | None]:
+    """Trains blocks on the cluster while this is open; None where it steps the scenario's environments."""
     with open_session(parse_address(address)) as session:
-        yield train_on(session)
+        steps = scenario is not None and steps_environments(scenario)
+        yield None if steps else train_on(session)
 
 
 def train_on(session: Session) -> TrainBlocks:

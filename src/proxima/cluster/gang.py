@@ -5,8 +5,8 @@
                       └────────────── up to `restarts` times
 
 `launch` starts a process that runs `proxima experiment … --run-id ID --process-id I --processes N
---coordinator HOST:PORT`: here (`local_launcher`), or on hosts of a Ray cluster (`RayHosts`). With a run id
-the same command begins the run and goes on with it.
+--coordinator HOST:PORT`: here (`local_launcher`), or on hosts of a Ray cluster (`RayHosts`), where a process
+that follows needs neither scenario nor files. With a run id one command begins the run and goes on with it.
 """
 
 import os
@@ -18,11 +18,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, final
 
+from proxima.cluster.address import parse_address
+from proxima.cluster.session import Session, open_session
 from proxima.core.errors import ProximaError
 from proxima.run.signals import raising
 
 LOST = os.EX_TEMPFAIL  # how a process ends that lost its gang
 KILLED = -9
+FOLLOW = ["experiment"]  # what it trains it hears from process 0
 LOOK_SECONDS = 0.2
 LAST_WORDS = 2_000  # characters of what a process on another host said
 LEAVE_SECONDS = 60.0  # for the others to notice a death by themselves; a silent host takes 30
@@ -180,11 +183,11 @@ class Host:
         self._process: Any = None
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (as long as the actor is)
 
-    def address(self) -> tuple[str, int]:
-        """This host's address in the network, and a free port."""
+    def address(self) -> str:
+        """This host's address in the network."""
         import ray
 
-        return str(ray.util.get_node_ip_address()), free_port()
+        return str(ray.util.get_node_ip_address())
 
     def start(self, arguments: Sequence[str], rank: int, processes: int, coordinator: str) -> None:
         """Starts the command line here."""
@@ -207,97 +210,110 @@ class Host:
 
     def kill(self) -> None:
         """Ends it at once."""
-        self._process.kill()
+        if self._process is not None:
+            self._process.kill()
 
 
 @final
 class RayHosts:
-    """One actor on each of several hosts, spread as widely as the cluster allows.
+    """Process 0 here, where the run's files are, and an actor on a host for each of the others."""
 
-    Process 0 always runs in the first place, where its files are; if that host itself is lost, another one
-    can go on only where `logs/` is on a disk that both have.
-    """
-
-    def __init__(self, processes: int, cpus: float = 1.0, strict: bool = False) -> None:
-        from ray.util import placement_group
-
-        strategy = "STRICT_SPREAD" if strict else "SPREAD"
-        self._places = placement_group([{"CPU": cpus}] * processes, strategy=strategy)
-        self._cpus, self._processes = cpus, processes
+    def __init__(self, session: Session, processes: int) -> None:
+        self._session, self._ray, self._processes = session, session.ray, processes
         self._actors: dict[int, Any] = {}
+        cores = int(self._ray.cluster_resources().get("CPU", 0))
+        if cores < processes - 1:
+            raise ProximaError(
+                f"--hosts: {processes} processes, one of them here, need {processes - 1} cores of the "
+                f"cluster, which has {cores}; look with  proxima cluster status"
+            )
 
     def coordinator(self) -> str:
-        """A free address on the host of process 0; the loopback one where no other host is in the gang."""
-        import ray
-
-        actors = [self._actor(rank) for rank in range(self._processes)]
-        addresses = ray.get([actor.address.remote() for actor in actors])
-        (host, port), hosts = addresses[0], {host for host, _ in addresses}
-        return f"{host if len(hosts) > 1 else '127.0.0.1'}:{port}"
-
-    def errors(self) -> list[str]:
-        """What each process wrote to standard error last, as far as its host still answers."""
-        return [_asked(actor, "errors") or "" for _, actor in sorted(self._actors.items())]
+        """A free address on this host; the loopback one where no other host is in the gang."""
+        actors = [self._actor(rank) for rank in range(1, self._processes)]
+        hosts = set(self._ray.get([actor.address.remote() for actor in actors]))
+        here = self._ray.util.get_node_ip_address()
+        return f"{here if hosts - {here} else '127.0.0.1'}:{free_port()}"
 
     def launcher(self, arguments: Sequence[str]) -> Launch:
-        """Starts a process on each host."""
-        import ray
+        """Starts the command here as process 0, and on the hosts those that follow it."""
 
         def launch(rank: int, coordinator: str) -> Process:
+            if rank == 0:
+                return local_launcher(arguments, self._processes)(0, coordinator)
             actor = self._actor(rank)
-            ray.get(actor.start.remote(list(arguments), rank, self._processes, coordinator))
-            return _RayProcess(actor)
+            self._ray.get(actor.start.remote(FOLLOW, rank, self._processes, coordinator))
+            return _RayProcess(self._ray, actor)
 
         return launch
 
-    def close(self) -> None:
-        """No actor is left."""
-        import ray
-        from ray.util import remove_placement_group
+    def errors(self) -> list[str]:
+        """What processes on other hosts wrote to standard error last, as far as their hosts answer."""
+        asked = (_asked(self._ray, actor, "errors") for _, actor in sorted(self._actors.items()))
+        return [words for words in asked if words]
 
+    def close(self) -> None:
+        """No actor is left, and no process that one started."""
         for actor in self._actors.values():
-            ray.kill(actor)
-        remove_placement_group(self._places)
+            _asked(self._ray, actor, "kill")
+            self._ray.kill(actor)
 
     def _actor(self, rank: int) -> Any:
-        """The actor in a place, a new one where the last is gone."""
-        import ray
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
+        """The actor of a process, a new one where the last is gone; on a host of its own if it can be."""
         actor = self._actors.get(rank)
-        if actor is not None and _asked(actor, "address") is not None:
+        if actor is not None and _asked(self._ray, actor, "address") is not None:
             return actor
-        place = PlacementGroupSchedulingStrategy(self._places, placement_group_bundle_index=rank)
-        made = ray.remote(Host).options(num_cpus=self._cpus, scheduling_strategy=place).remote()
-        self._actors[rank] = made
-        return made
+        spread = self._ray.remote(Host).options(num_cpus=1, scheduling_strategy="SPREAD")
+        self._actors[rank] = spread.remote()
+        return self._actors[rank]
+
+
+def train_over_hosts(
+    address: str,
+    hosts: int,
+    restarts: int,
+    arguments: Sequence[str],
+    say: Callable[[str], None],
+) -> int:
+    """The exit status of a training over several hosts of a cluster; `arguments` are process 0's."""
+    if hosts < 2:
+        raise ProximaError(f"--hosts: {hosts}; two at least, or leave it out")
+    with open_session(parse_address(address)) as session:
+        places = RayHosts(session, hosts)
+        try:
+            launch = places.launcher(arguments)
+            status = run_gang(launch, hosts, restarts, places.coordinator, say)
+            if status:
+                for words in places.errors():
+                    say(words)
+            return status
+        finally:
+            places.close()
 
 
 @final
 class _RayProcess:
     """A process on another host, by the actor that started it."""
 
-    def __init__(self, actor: Any) -> None:
-        self._actor = actor
+    def __init__(self, ray: Any, actor: Any) -> None:
+        self._ray, self._actor = ray, actor
         self._status: int | None = None
 
     def poll(self) -> int | None:
         """The exit status; an actor that is gone took its process with it."""
         if self._status is None:
-            self._status = _asked(self._actor, "poll", KILLED)
+            self._status = _asked(self._ray, self._actor, "poll", KILLED)
         return self._status
 
     def terminate(self) -> None:
-        _asked(self._actor, "terminate")
+        _asked(self._ray, self._actor, "terminate")
 
     def kill(self) -> None:
-        _asked(self._actor, "kill")
+        _asked(self._ray, self._actor, "kill")
 
 
-def _asked(actor: Any, method: str, gone: Any = None) -> Any:
+def _asked(ray: Any, actor: Any, method: str, gone: Any = None) -> Any:
     """What an actor's method returns; `gone` where its host does not answer any more."""
-    import ray
-
     try:
         return ray.get(getattr(actor, method).remote())
     except ray.exceptions.RayActorError:

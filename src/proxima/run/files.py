@@ -59,12 +59,12 @@ def create_run(
 ) -> RunFiles:
     """A new run's directory with one for each trial, and the links to it."""
     runs = Path(usable_path(output_directory)) / name / "runs"
-    files = RunFiles(runs / (run_id or _new_id()))
+    files = RunFiles(runs / (run_id or new_run_id()))
     try:
         runs.mkdir(parents=True, exist_ok=True)
         while not _is_new(files.root) and run_id is None:
             # another run began in the same second and drew the same number
-            files = RunFiles(runs / _new_id())
+            files = RunFiles(runs / new_run_id())
         for index in range(trials):
             (files.trial(index) / "plots").mkdir(parents=True, exist_ok=True)
         files.plots.mkdir(exist_ok=True)
@@ -87,7 +87,8 @@ def begun_run(output_directory: str, name: str, run_id: str) -> RunFiles | None:
     return files if files.info.is_file() else None
 
 
-def _new_id() -> str:
+def new_run_id() -> str:
+    """The name of a run that begins now."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
