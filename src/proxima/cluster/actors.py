@@ -28,8 +28,6 @@ from proxima.core.types import HostEnv, HostStep, PyTree
 
 START_SECONDS = 60.0  # for a process to start, import its packages and make its environments
 CLOSE_SECONDS = 2.0  # for environments to be closed before their process is ended
-# Of a Ray of our own, whose head is on this machine: if the trainer is killed, nobody waits for it to return.
-HEAD_SECONDS = {"RAY_gcs_rpc_server_reconnect_timeout_s": "5"}
 OBJECT_STORE = 256 * 1024**2  # bytes, of a Ray of our own: a few rows are under way at one time
 QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # it warns otherwise that this will change
@@ -413,7 +411,6 @@ def _joined_ray(guest: Actors) -> Any:
 
 def _start_ray(ray: Any, processes: int) -> None:
     """Starts Ray on this machine, with so many processes ahead."""
-    os.environ |= HEAD_SECONDS
     with warnings.catch_warnings():
         # JAX's, of processes that fork and go on; Ray's start another program at once.
         warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
