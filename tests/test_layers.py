@@ -36,6 +36,7 @@ ALLOWED = {
     },
     "domains": {
         "build",
+        "cluster.session",
         "core",
         "files",
         "nets",
@@ -102,7 +103,7 @@ COMMANDS = {"cli.console", "cli.options", "terminal"}  # for a domain's own comm
 FENCES = {
     "mlflow": {"track"},
     "opentelemetry": {"track/otlp"},
-    "ray": {"cluster", "domains/control/actors"},
+    "ray": {"cluster"},
     "typer": {"cli", "domains/language/commands", "domains/trading/commands"},
     "click": {"cli"},
     "pydantic": {

@@ -7,10 +7,10 @@ with us. One that the user started is left as it was.
 import os
 import secrets
 import socket
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from typing import Any, NamedTuple
 
 from proxima.cluster.address import Address
@@ -27,6 +27,7 @@ QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # it warns otherwise that this will change
     "RAY_DEDUP_LOGS": "0",
 }
+SILENT = {"log_to_driver": False, "logging_level": "ERROR"}
 OBJECT_STORE = 256 * 1024**2  # bytes, of a cluster of our own: states in flight
 
 
@@ -50,13 +51,7 @@ class Node(NamedTuple):
 @contextmanager
 def open_session(address: Address) -> Iterator[Session]:
     """Ray while this is open."""
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
-    if address.kind == "local":
-        os.environ.update(OF_OUR_OWN)
-        os.environ["RAY_AUTH_TOKEN"] = _token()
-    with needs_extra("cluster", f"--cluster {address.value or 'local'}"):
-        import ray
+    ray = imported_ray(f"--cluster {address.value or 'local'}", address.kind == "local")
     if address.kind != "local" and address.value != "auto" and not answers(_listener(address)):
         raise ProximaError(_refusal(address, ConnectionError("nobody answers there")))
     if ray.is_initialized():
@@ -70,10 +65,32 @@ def open_session(address: Address) -> Iterator[Session]:
         ray.shutdown()
 
 
-@cache
-def _token() -> str:
-    """The token of all clusters that this process starts: Ray reads it once, so a second one would not do."""
-    return secrets.token_hex(32)
+def imported_ray(setting: str, of_our_own: bool) -> Any:
+    """Ray; imported now, it knows that a cluster of our own is for this machine and this process alone."""
+    if "ray" not in sys.modules:  # it reads these when it is imported
+        for name, value in QUIET.items():
+            os.environ.setdefault(name, value)
+        if of_our_own:
+            os.environ.update(OF_OUR_OWN | {"RAY_AUTH_TOKEN": secrets.token_hex(32)})
+    with needs_extra("cluster", setting):
+        import ray
+    return ray
+
+
+def start_ray(ray: Any, processes: int) -> Any:
+    """Ray started on this machine, with room for so many processes."""
+    with warnings.catch_warnings():
+        # Ray forks to start its processes, each of which is another program at once: JAX's threads, which it
+        # warns of, are not in them.
+        warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+        return ray.init(
+            address="local",  # a new one, also where another is running
+            num_cpus=processes,
+            num_gpus=0,
+            include_dashboard=False,
+            object_store_memory=OBJECT_STORE,
+            **SILENT,
+        )
 
 
 def nodes(session: Session) -> list[Node]:
@@ -86,22 +103,10 @@ def nodes(session: Session) -> list[Node]:
 
 
 def _connected(ray: Any, address: Address) -> Any:
-    options = {"log_to_driver": False, "logging_level": "ERROR"}
-    if address.kind == "local":
-        with warnings.catch_warnings():
-            # Ray forks to start its processes, each of which is another program at once: JAX's threads,
-            # which it warns of, are not in them.
-            warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
-            return ray.init(
-                address="local",  # a new one, also where another is running
-                num_cpus=address.workers,
-                num_gpus=0,
-                include_dashboard=False,
-                object_store_memory=OBJECT_STORE,
-                **options,
-            )
+    if address.workers is not None:
+        return start_ray(ray, address.workers)
     try:
-        return ray.init(address=address.value, **options)
+        return ray.init(address=address.value, **SILENT)
     except Exception as failure:  # Ray raises what its layers raise: connection, version, token
         raise ProximaError(_refusal(address, failure)) from failure
 

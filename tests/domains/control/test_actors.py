@@ -252,8 +252,12 @@ def test_without_ray_the_extra_is_named(monkeypatch):
 
 
 def marked(mark: str) -> list[int]:
-    """Processes that have the mark in their environment."""
-    return [pid for pid in listed("environ", mark) if pid != os.getpid()]
+    """Processes that have the mark in their environment, this one and Ray's agents left out.
+
+    When Ray is killed its agents first try for 60 seconds to tell it so, and then end by themselves.
+    """
+    agents = listed("cmdline", "ray::DashboardAgent") + listed("cmdline", "ray::RuntimeEnvAgent")
+    return [pid for pid in listed("environ", mark) if pid not in (os.getpid(), *agents)]
 
 
 def env_actors() -> list[int]:

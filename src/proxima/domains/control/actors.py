@@ -13,28 +13,19 @@ Actors import this file too, and do not wait for JAX.
 
 import itertools
 import os
-import secrets
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from proxima.cluster.session import imported_ray, start_ray
 from proxima.core.errors import ProximaError
-from proxima.core.extras import needs_extra
 from proxima.core.spaces import ObservationSpace, Space
 from proxima.core.types import HostEnv, HostStep, PyTree
 
 START_SECONDS = 60.0  # for a process to start, import its packages and make its environments
 CLOSE_SECONDS = 2.0  # for environments to be closed before their process is ended
-# Of a Ray of our own, whose head is on this machine: if the trainer is killed, nobody waits for it to return.
-HEAD_SECONDS = {"RAY_gcs_rpc_server_reconnect_timeout_s": "5"}
-OBJECT_STORE = 256 * 1024**2  # bytes, of a Ray of our own: a few rows are under way at one time
-QUIET = {
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # it warns otherwise that this will change
-    "RAY_USAGE_STATS_ENABLED": "0",  # it tells its makers nothing of a run
-}
 
 # A share's first row, the one after its last, who takes sentences for the user → a pool for each group.
 MakeShare = Callable[[int, int, Callable[[str], None]], Sequence[HostEnv]]
@@ -399,42 +390,13 @@ _guests: list[Actors] = []  # of a Ray that was started here
 
 def _joined_ray(guest: Actors) -> Any:
     """Ray, as this process uses it already, or one of our own that ends with its last guest."""
-    if "ray" not in sys.modules:  # it reads these when it is imported
-        _prepare_environment()
-    with needs_extra("cluster", "env.actors"):
-        import ray
+    ray = imported_ray("env.actors", of_our_own=True)
     if not ray.is_initialized():
-        _start_ray(ray, guest.settings.actors)
+        start_ray(ray, guest.settings.actors)
         _guests.append(guest)
     elif _guests:
         _guests.append(guest)
     return ray
-
-
-def _start_ray(ray: Any, processes: int) -> None:
-    """Starts Ray on this machine, with so many processes ahead."""
-    os.environ |= HEAD_SECONDS
-    with warnings.catch_warnings():
-        # JAX's, of processes that fork and go on; Ray's start another program at once.
-        warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
-        ray.init(
-            address="local",
-            num_cpus=processes,
-            num_gpus=0,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level="ERROR",
-            object_store_memory=OBJECT_STORE,
-        )
-
-
-def _prepare_environment() -> None:
-    """Has a Ray of our own ask for a token that nobody else knows, unless the user decided that."""
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
-    if "RAY_AUTH_MODE" not in os.environ:
-        os.environ["RAY_AUTH_MODE"] = "token"
-        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
 def _leave_ray(guest: Actors, ray: Any) -> None:
