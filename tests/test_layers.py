@@ -103,7 +103,7 @@ COMMANDS = {"cli.console", "cli.options", "terminal"}  # for a domain's own comm
 FENCES = {
     "mlflow": {"track"},
     "opentelemetry": {"track/otlp"},
-    "ray": {"cluster"},
+    "ray": {"cluster", "domains/control/actors"},
     "typer": {"cli", "domains/language/commands", "domains/trading/commands"},
     "click": {"cli"},
     "pydantic": {
