@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import time
 from collections import deque
 from types import SimpleNamespace
@@ -227,8 +228,6 @@ def test_no_cluster_to_join_is_said_in_words():
 
 
 def test_what_listens_listens_on_this_machine_only(cluster):
-    import subprocess
-
     listed = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=True).stdout
     ours = [
         line for line in listed.splitlines() if any(f"pid={p}," in line for p in ray_processes())

@@ -17,12 +17,11 @@ from proxima.cluster.address import Address
 from proxima.core.errors import ProximaError
 from proxima.core.extras import needs_extra
 
-# Read by Ray when it is imported. The third has it take the loopback address for this machine's.
-OF_OUR_OWN = {
-    "RAY_AUTH_MODE": "token",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-}
+LOOPBACK = (
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0": Ray takes the loopback address for this machine's
+)
+# Read by Ray when it is imported.
+OF_OUR_OWN = {"RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0", LOOPBACK: "0"}
 QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # it warns otherwise that this will change
     "RAY_DEDUP_LOGS": "0",
@@ -83,6 +82,9 @@ def start_ray(ray: Any, processes: int) -> Any:
         # Ray forks to start its processes, each of which is another program at once: JAX's threads, which it
         # warns of, are not in them.
         warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+        # What the variable above says, where Ray was imported before we could set it.
+        ray._private.ray_constants.ENABLE_RAY_CLUSTER = False
+        os.environ[LOOPBACK] = "0"
         return ray.init(
             address="local",  # a new one, also where another is running
             num_cpus=processes,
