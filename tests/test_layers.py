@@ -36,6 +36,7 @@ ALLOWED = {
     },
     "domains": {
         "build",
+        "cluster.session",
         "core",
         "files",
         "nets",
@@ -73,8 +74,10 @@ ALLOWED = {
         "train",
         "yaml",
     },
+    "cluster": {"build", "core", "run", "scenario", "train", "tune"},
     "cli": {
         "build",
+        "cluster",
         "core",
         "report.numbers",
         "run",
@@ -100,9 +103,11 @@ COMMANDS = {"cli.console", "cli.options", "terminal"}  # for a domain's own comm
 FENCES = {
     "mlflow": {"track"},
     "opentelemetry": {"track/otlp"},
+    "ray": {"cluster", "domains/control/actors"},
     "typer": {"cli", "domains/language/commands", "domains/trading/commands"},
     "click": {"cli"},
     "pydantic": {
+        "cluster/messages",
         "scenario",
         "run/restore",
         "run/results",
@@ -149,7 +154,6 @@ FENCES = {
     "onnx": {"track/onnx"},
     "onnxruntime": {"track/onnx"},
     "polars": {"domains/trading", "domains/language/tables", "tune/table"},
-    "ray": {"run"},
     "optuna": {"tune/methods/optuna"},
     "cmaes": {"tune/methods/optuna"},
     "pickle": {"run/paint"},  # between our own processes; nothing of ours on disk is pickled

@@ -19,7 +19,7 @@ EXAMPLES = re.findall(r"```python\n(import proxima.*?)```", README, re.DOTALL)
 def test_the_daily_commands_run_in_their_order(workdir, capsys, monkeypatch):
     """What the budget leaves alone is the README's own: names, flags, order."""
     assert [words.split()[1] for words in DAILY] == [
-        "experiment", "scenarios", "evaluate", "resume", "compare", "tune",
+        "experiment", "scenarios", "evaluate", "resume", "compare", "tune", "experiment",
         "generate-data", "peek", "experiment", "report", "trade", "export", "experiment", "generate",
     ]  # fmt: skip
     small, sizes = flags(*TINY), LANGUAGE | {"sft.batch_size": 512}

@@ -106,6 +106,14 @@ def run_console(stderr: bool = False) -> Console:
     return Console(file=output, **PLAIN)
 
 
+def keep_output() -> None:
+    """Standard output is Python's alone from now on; what libraries write to it goes to standard error."""
+    sys.stdout.flush()
+    own = os.dup(1)
+    os.dup2(2, 1)
+    sys.stdout = os.fdopen(own, "w", encoding=sys.stdout.encoding)
+
+
 class ProgressLine(NamedTuple):
     """How far something has come."""
 

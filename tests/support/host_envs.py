@@ -110,6 +110,7 @@ def make(
     autoreset="same_step",
     groups: int = 1,
     network: MLPConfig | None = None,
+    policy_lag: int = 0,
     **settings,
 ):
     """A small program, its agent and the pools it has made so far."""
@@ -127,7 +128,8 @@ def make(
         return [spied(num_envs // groups, False) for _ in range(groups)]
 
     pools = host.Pools(make_groups, spied)
-    return host.host_program(agent, pools, trials, NUM_ENVS, STEPS, 0), agent, spies
+    program = host.host_program(agent, pools, trials, NUM_ENVS, STEPS, 0, policy_lag=policy_lag)
+    return program, agent, spies
 
 
 def leaves(tree):

@@ -161,6 +161,11 @@ KINDS = {
         saves_every=3 * 64,
     ),
     "gymnasium": kind("cartpole_host", 2048, (12,), *BUDGET, SELDOM, **HOST),
+    "gymnasium, with a policy lag": kind(  # two updates a chunk: environments step beside the first
+        *("cartpole_host", 4096, (12,), *TINY, SELDOM),
+        *("training.policy_lag=1", "training.updates_per_chunk=2"),
+        **(HOST | {"saves_every": 7 * 128}),
+    ),
     "envpool, with memory": kind(
         "cartpole_envpool", 2048, (12,), *BUDGET, *MEMORY, SELDOM, "env.groups=2", **HOST
     ),

@@ -400,5 +400,6 @@ ALGORITHM = Algorithm(
         Panel("buffer/reward_mean", "mean reward in the buffer"),
     ),
     learning_begins=lambda config: config.warmup_steps + config.batch_size,
+    lags=True,
     over_budget=over_budget,
 )

@@ -400,6 +400,7 @@ ALGORITHM = Algorithm(
     shared_samples=lambda config: config.minibatch_size,
     sequence_steps=lambda config, num_envs: sequence_steps(config, config.batch_size // num_envs),
     remembers=True,
+    lags=True,
     over_budget=rate_over_budget,
     defaults=lambda given, num_envs: default_sizes(given, num_envs, *DEFAULT_SIZES),
 )

@@ -290,5 +290,6 @@ ALGORITHM = Algorithm(
     ),
     shared_samples=lambda config: config.minibatch_size,
     defaults=lambda given, num_envs: default_sizes(given, num_envs, *DEFAULT_SIZES),
+    lags=True,
     over_budget=over_budget,
 )

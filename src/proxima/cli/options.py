@@ -63,4 +63,28 @@ ScenarioOption = Annotated[
     str | None, typer.Option(help="The same, as an option.", autocompletion=shipped_names)
 ]
 ScenarioFile = Annotated[Path | None, path_option("A scenario file of your own.")]
+RunId = Annotated[
+    str | None, typer.Option(help="Name of the run; one that was begun is gone on with.")
+]
+ProcessId = Annotated[
+    int | None, typer.Option(help="Number of this process in a gang that trains together, from 0.")
+]
+Processes = Annotated[int | None, typer.Option(help="How many processes the gang has.")]
+Coordinator = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Where the gang's process 0 is.")
+]
 NoMLflow = Annotated[bool, typer.Option("--no-mlflow", help="Local files only.")]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Workers of a Ray cluster: auto, HOST:PORT, ray://HOST:PORT, or local:N on this machine.",
+    ),
+]
+Hosts = Annotated[
+    int | None,
+    typer.Option(help="With --cluster: one training over so many hosts, this one included."),
+]
+Restarts = Annotated[
+    int, typer.Option(help="With --hosts: how often all start again when one has died.", min=0)
+]

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from proxima.cli.options import (
+    Cluster,
     Debug,
     Json,
     NoMLflow,
@@ -50,6 +51,7 @@ def tune(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say the plan, run nothing.")] = False,
     set_: Settings = None,
+    cluster: Cluster = None,
     output: SearchOutput = None,
     no_mlflow: NoMLflow = False,
     json: Json = False,
@@ -68,7 +70,7 @@ def tune(
 
     console = run_console(stderr=json)
     if resume:
-        _resume(console, resume, output or "logs", json)
+        _resume(console, resume, output or "logs", json, cluster)
         return
     flags = {
         "search.method": method,
@@ -80,10 +82,14 @@ def tune(
     }
     settings = [*(set_ or []), *as_settings(flags)]
     loaded = _loaded(given[0], settings, search or [])
+    if cluster is not None:
+        from proxima.cluster.lanes import search_in_blocks
+
+        loaded = search_in_blocks(loaded)
     if dry_run:
         _say_plan(console, loaded, json)
     else:
-        _start(console, loaded, json)
+        _start(console, loaded, json, cluster)
 
 
 def _loaded(source: Any, settings: list[str], ranges: list[str]) -> Any:
@@ -102,24 +108,36 @@ def _loaded(source: Any, settings: list[str], ranges: list[str]) -> Any:
     return load(source, [*settings, f"search.space={json_module.dumps(space)}"])
 
 
-def _start(console: Any, scenario: Any, json: bool) -> None:
+def _start(console: Any, scenario: Any, json: bool, cluster: str | None) -> None:
     from proxima.tune.run import start_search
     from proxima.tune.screen import watching
 
-    with watching(console, scenario.name) as watch:
-        files, result = start_search(scenario, watch)
+    with _workers(cluster) as elsewhere, watching(console, scenario.name) as watch:
+        files, result = start_search(scenario, watch, elsewhere)
     _show(console, files, result, json)
 
 
-def _resume(console: Any, reference: str, output: str, json: bool) -> None:
+def _resume(console: Any, reference: str, output: str, json: bool, cluster: str | None) -> None:
     from proxima.tune.files import find_search
     from proxima.tune.run import load_scenario, resume_search
     from proxima.tune.screen import watching
 
     files = find_search(reference, output)
-    with watching(console, load_scenario(files).name) as watch:
-        result = resume_search(files, watch)
+    name = load_scenario(files).name
+    with _workers(cluster) as elsewhere, watching(console, name) as watch:
+        result = resume_search(files, watch, elsewhere)
     _show(console, files, result, json)
+
+
+def _workers(cluster: str | None) -> Any:
+    """What carries out blocks on the cluster, while this is open; None where this process does."""
+    from contextlib import nullcontext
+
+    if cluster is None:
+        return nullcontext()
+    from proxima.cluster.lanes import search_on_cluster
+
+    return search_on_cluster(cluster)
 
 
 def _say_plan(console: Any, scenario: Any, json: bool) -> None:

@@ -58,5 +58,8 @@ class Algorithm(NamedTuple):
     learning_begins: Callable[[Any], int] = lambda config: 0  # environment steps before it
     acting: Acting = "act"
     remembers: bool = False  # it can train nets with memory
+    # It may learn from a rollout by the policy of one update earlier: what it needs of acting is in `aux`,
+    # and `noise` does not depend on the learner.
+    lags: bool = False
     # config → its settings whose value changes over the budget
     over_budget: Callable[[Any], Sequence[str]] = lambda config: ()

@@ -42,7 +42,7 @@ class Verdict(NamedTuple):
 class Trainable(NamedTuple):
     """A stage that is ready to train, and what its domain does when it has."""
 
-    stage: Stage
+    stage: Stage  # over all lanes
     judge: Callable[[Trained], Verdict]  # writes what stages after it start from
     export: Callable[[Trained], None] = lambda trained: None  # policies, for others to use
     draw: Callable[[Trained, int, Outcome], None] = lambda trained, lane, outcome: None  # pictures
@@ -54,6 +54,8 @@ class Trainable(NamedTuple):
     # where a policy is not played in episodes.
     measure: Callable[[PyTree, int], dict[str, Episodes]] | None = None
     record: Callable[[PyTree], Any] | None = None
+    # The stage's lanes in parts that train independently of each other; empty: all lanes together.
+    blocks: Sequence[Stage] = ()
     close: Callable[[], None] = lambda: None
 
 
@@ -171,7 +173,10 @@ class DataFigures(NamedTuple):
 
 # Sections that say what a policy meets, and the settings in them that only training depends on.
 WORLD = ("env", "data", "reward")
-TRAINING_ONLY = ("num_envs", "workers", "groups", "worker_timeout", "on_worker_failure")
+TRAINING_ONLY = (
+    *("num_envs", "workers", "actors", "groups"),
+    *("worker_timeout", "on_worker_failure"),
+)
 
 
 def evaluated_on(
@@ -208,6 +213,8 @@ class Domain(NamedTuple):
         evaluated_on
     )
     data: Data | None = None
+    # Of a scenario, the files that it reads, as it names them; None: its stages train on this machine only.
+    reads: Callable[[Any], Sequence[Path]] | None = lambda scenario: ()
     # What policy.json says of a policy → how it is used on raw input; None: only on observations.
     raw_policy: Callable[[Mapping[str, Any]], RawPolicy] | None = None
     # An exported policy's directory and a file of new data → its figures there.
@@ -217,3 +224,4 @@ class Domain(NamedTuple):
     prepare_host: Callable[[Any], None] = lambda scenario: (
         None
     )  # asks for devices before JAX starts
+    gangs: bool = False  # whether several processes can train one of its scenarios together

@@ -62,6 +62,9 @@ class Built(NamedTuple):
     layout: Layout
     interface: Interface
     raw: Mapping[str, Any] | None = None  # what lies between raw input and observations
+    training: Program | None = (
+        None  # of a gang, over all its processes; `program` is then this one's alone
+    )
 
 
 class Rules(NamedTuple):

@@ -29,10 +29,11 @@ from proxima.scenario.tree import EnvironmentScenario, network
 from proxima.scenario.words import either
 from proxima.train.compiled.collect import Collector
 from proxima.train.compiled.program import compiled_program
-from proxima.train.devices import DATA, Layout, plan_layout
+from proxima.train.devices import DATA, Layout, plan_layout, process_count
 from proxima.train.host.program import Pools, host_program
 from proxima.train.memory import Need, check_memory, tree_bytes
-from proxima.train.reinforcement import Settings, reinforcement_stage
+from proxima.train.reinforcement import Settings, blocks_of, reinforcement_stage
+from proxima.train.stage import Stage
 
 METRIC = "episode return (undiscounted)"
 
@@ -41,7 +42,7 @@ Judge = Callable[[Trained, list[Outcome]], Verdict]  # adds what the domain know
 
 def prepare_host(scenario: EnvironmentScenario) -> None:
     """Ask for as many devices as the trials can use."""
-    from proxima.train.devices import prepare_host
+    from proxima.train.devices import ask_for_devices, prepare_host
 
     searches = algorithm(scenario.algorithm.name).acting == "search"
     alone = (
@@ -49,6 +50,9 @@ def prepare_host(scenario: EnvironmentScenario) -> None:
         and _network(scenario).small
         and _layout(scenario, 1, os.cpu_count() or 1) == Layout(1, 1)
     )
+    if scenario.training.trials_per_block is not None:
+        ask_for_devices(1, scenario.training.threads)  # as on every worker of a cluster
+        return
     prepare_host(scenario.trials, scenario.training.threads, alone)
 
 
@@ -70,6 +74,12 @@ def compiled(
 
     `sample_cost` says how many samples of a small perceptron one of these nets costs.
     """
+    if scenario.training.policy_lag:
+        raise ProximaError(
+            f"training.policy_lag: {scenario.training.policy_lag}, and {scenario.env.name} on "
+            f"{scenario.env.backend} is compiled into the training program, in which nothing waits for "
+            "environments; set it to 0"
+        )
     curriculum, followed = scenario.curriculum, None
     if curriculum is not None:
         evaluation_env, closing_env = evaluation_env or env, closing_env or evaluation_env or env
@@ -80,24 +90,30 @@ def compiled(
         steps = rollout_steps(scenario) * scenario.env.num_envs
         followed = course(curriculum, scenario.training.max_steps, steps)
     problem = _problem(scenario, env.observation_space, env.action_space)
-    layout = _layout(scenario, sample_cost, len(jax.devices()))
+    in_gang = process_count() > 1
+    layout = (
+        _gang_layout(scenario) if in_gang else _layout(scenario, sample_cost, len(jax.devices()))
+    )
     axis = DATA if layout.data_devices > 1 else None
     problem = problem._replace(axis=axis, env=env, foresees=foresees)
     chosen = algorithm(scenario.algorithm.name)
     agent = chosen.make(scenario.algorithm, problem)
     collector = Collector(env, scenario.env.num_envs, rollout_steps(scenario), axis, followed)
-    program = compiled_program(
+    program_on = partial(
+        compiled_program,
         agent,
         collector,
-        layout,
-        scenario.seed,
-        evaluation_env,
-        closing_env,
-        chosen.acting,
+        experiment_seed=scenario.seed,
+        evaluation_env=evaluation_env,
+        closing_env=closing_env,
+        acting=chosen.acting,
         remake=partial(_remade, scenario, problem),
     )
     spaces = env.observation_space, env.action_space
-    return Built(agent, program, *spaces, layout, interface_of(*spaces))
+    if in_gang:  # judged and exported by process 0 alone, whose devices come first
+        alone, training = program_on(layout=Layout(1, 1)), program_on(layout=layout)
+        return Built(agent, alone, *spaces, layout, interface_of(*spaces), training=training)
+    return Built(agent, program_on(layout=layout), *spaces, layout, interface_of(*spaces))
 
 
 def hosted(
@@ -109,18 +125,36 @@ def hosted(
             f"curriculum: is for compiled environments, and {scenario.env.name} on {scenario.env.backend} "
             "steps on the host; use env.backend: gymnax, or an environment of your own in JAX"
         )
+    if process_count() > 1:
+        raise ProximaError(
+            f"--processes: a gang trains compiled environments, and {scenario.env.name} on "
+            f"{scenario.env.backend} steps on the host; leave the gang's options out to train in one process"
+        )
     problem = _problem(scenario, *spaces)
+    _check_lag(scenario)
     agent = algorithm(scenario.algorithm.name).make(scenario.algorithm, problem)
     program = host_program(
         agent,
         pools,
-        trials=scenario.trials,
+        trials=side_by_side(scenario),
         num_envs=scenario.env.num_envs,
         steps=rollout_steps(scenario),
         experiment_seed=scenario.seed,
         remake=partial(_remade, scenario, problem),
+        policy_lag=scenario.training.policy_lag,
     )
     return Built(agent, program, *spaces, Layout(1, 1), interface)
+
+
+def _check_lag(scenario: Any) -> None:
+    """An error where rollouts are to lag and the algorithm cannot learn from such."""
+    lag, name = scenario.training.policy_lag, scenario.algorithm.name
+    if lag and not algorithm(name).lags:
+        able = [known for known in ALGORITHMS if algorithm(known).lags]
+        raise ProximaError(
+            f"training.policy_lag: {lag}, and {name} takes no rollouts of an earlier policy: its exploration "
+            f"goes on from its last update; set it to 0, or algorithm.name to {either(able)}"
+        )
 
 
 def _remade(scenario: Any, problem: Problem, config: Any) -> tuple[Agent, int]:
@@ -134,10 +168,10 @@ def _remade(scenario: Any, problem: Problem, config: Any) -> tuple[Agent, int]:
 
 def _check_memory(scenario: Any, built: Built) -> None:
     """An error where states, rollouts or evaluation are more than the machine can hold."""
-    states = built.program.shapes(scenario.trials)
+    states = built.program.shapes(side_by_side(scenario))
     weights = jax.eval_shape(jax.vmap(built.agent.policy), states.learner)
     num_envs, evaluation = scenario.env.num_envs, scenario.evaluation
-    rows = scenario.trials * num_envs * rollout_steps(scenario)
+    rows = side_by_side(scenario) * num_envs * rollout_steps(scenario)
     row = flat_size(built.observation_space) + flat_size(built.action_space) + 1  # and its reward
     episodes = max(evaluation.eval_episodes, evaluation.final_episodes)
     # on the host a few environments play them one after the other
@@ -196,7 +230,45 @@ def _layout(scenario: Any, sample_cost: int, devices: int) -> Layout:
     share = chosen.shared_samples(config)
     if share % (devices * sequence) == 0:
         share *= sample_cost  # so dear a sample is worth a device's waiting sooner
+    if scenario.training.trials_per_block is not None:
+        # One device, so that the bits of a block do not depend on the machine that trains it.
+        return Layout(1, 1)
     return plan_layout(scenario.trials, num_envs, share, devices, sequence)
+
+
+def side_by_side(scenario: Any) -> int:
+    """How many trials train side by side."""
+    block: int | None = scenario.training.trials_per_block
+    return scenario.trials if block is None else min(block, scenario.trials)
+
+
+def _gang_layout(scenario: Any) -> Layout:
+    """One trial's environments over all devices of the gang; an error where they cannot be divided."""
+    config, num_envs, processes = scenario.algorithm, scenario.env.num_envs, process_count()
+    chosen, devices = algorithm(config.name), len(jax.devices())
+    where = f"{processes} processes × {devices // processes} devices"
+    if scenario.trials > 1:
+        raise ProximaError(
+            f"trials: {scenario.trials}, and a gang trains one; set trials to 1, or train them in one "
+            "process, where they lie side by side"
+        )
+    samples = chosen.shared_samples(config)
+    if samples == 1:
+        raise ProximaError(
+            f"--processes: what {config.name} learns from is not divided among processes; train in one "
+            "process, or with an algorithm that has algorithm.minibatch_size"
+        )
+    if num_envs % devices:
+        raise ProximaError(
+            f"env.num_envs: {num_envs} cannot be divided among {where}; make it a multiple of {devices}"
+        )
+    sequence = chosen.sequence_steps(config, num_envs) if _network(scenario).remembers else 1
+    if samples % (devices * sequence):
+        raise ProximaError(
+            f"algorithm.minibatch_size: {samples} cannot be divided among {where}; make it a multiple of "
+            f"{devices * sequence}"
+        )
+    return Layout(1, devices)
 
 
 def settings(scenario: EnvironmentScenario) -> Settings:
@@ -243,9 +315,16 @@ def prepared(
         judging.draw_learning(scenario, trained, lane)
         draw_more(trained, lane, outcome)
 
+    def stage_of(trials: tuple[int, ...]) -> Stage:
+        own = [seeds[trial] for trial in trials]
+        program = built.training or built.program
+        return reinforcement_stage(program, trials, own, settings(scenario), built.layout)
+
     def make(directory: Callable[[int], Path]) -> Trainable:
+        parts = blocks_of(scenario.trials, side_by_side(scenario))
         return Trainable(
-            stage=reinforcement_stage(built.program, seeds, settings(scenario), built.layout),
+            stage=stage_of(tuple(range(scenario.trials))),
+            blocks=[stage_of(trials) for trials in parts] if len(parts) > 1 else (),
             judge=judge_all,
             export=partial(judging.export, scenario, built),
             draw=draw_trial,

@@ -1,6 +1,6 @@
 """What is shown of a run, and what a user's callback gets: views of a chunk, without a screen."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,13 +19,22 @@ class View(NamedTuple):
     stage: Stage
     report: Report
     seconds: float  # of training so far, those before a resume included
+    blocks: Sequence[Sequence[int]] = ()  # lanes that train together; empty: all do
+    note: str = ""  # who trains what, where that is not this process
 
     @property
     def fraction(self) -> float:
-        """How much of the budget is used, the larger of steps and episodes, by the lane that is last."""
-        books = self.report.progress.books
-        going = [book for book in books if book.stopped is None] or books
-        return min(1.0, min(map(self._used, going)))
+        """How much of the budget is used, the larger of steps and episodes; the mean over blocks."""
+        blocks = self.blocks or [range(len(self.report.progress.books))]
+        return float(np.mean([self._block_fraction(lanes) for lanes in blocks]))
+
+    def _block_fraction(self, lanes: Sequence[int]) -> float:
+        """What the lane that is last has used; a block that has ended needs no more of it."""
+        books = [self.report.progress.books[lane] for lane in lanes]
+        going = [book for book in books if book.stopped is None]
+        if len(self.blocks) > 1 and not going:
+            return 1.0
+        return min(1.0, min(map(self._used, going or books)))
 
     def _used(self, book: Book) -> float:
         steps, episodes = self.stage.schedule.max_steps, self.stage.schedule.max_episodes

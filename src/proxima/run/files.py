@@ -8,6 +8,7 @@ import difflib
 import json
 import math
 import os
+import re
 import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -53,19 +54,20 @@ class RunFiles(NamedTuple):
         return self.root / f"trial_{index}"
 
 
-def create_run(output_directory: str, name: str, trials: int) -> RunFiles:
+def create_run(
+    output_directory: str, name: str, trials: int, run_id: str | None = None
+) -> RunFiles:
     """A new run's directory with one for each trial, and the links to it."""
     runs = Path(usable_path(output_directory)) / name / "runs"
-    files = RunFiles(runs / _new_id())
+    files = RunFiles(runs / (run_id or new_run_id()))
     try:
         runs.mkdir(parents=True, exist_ok=True)
-        while not _is_new(
-            files.root
-        ):  # another run began in the same second and drew the same number
-            files = RunFiles(runs / _new_id())
+        while not _is_new(files.root) and run_id is None:
+            # another run began in the same second and drew the same number
+            files = RunFiles(runs / new_run_id())
         for index in range(trials):
-            (files.trial(index) / "plots").mkdir(parents=True)
-        files.plots.mkdir()
+            (files.trial(index) / "plots").mkdir(parents=True, exist_ok=True)
+        files.plots.mkdir(exist_ok=True)
         link_latest(files, trials)
     except OSError as error:
         raise ProximaError(
@@ -75,7 +77,18 @@ def create_run(output_directory: str, name: str, trials: int) -> RunFiles:
     return files
 
 
-def _new_id() -> str:
+def begun_run(output_directory: str, name: str, run_id: str) -> RunFiles | None:
+    """The run of that id, where it was begun."""
+    if not re.fullmatch(r"[\w-][\w.-]*", run_id):
+        raise ProximaError(
+            f"--run-id: {run_id!r} is no name of a directory; use letters, digits, - and _"
+        )
+    files = RunFiles(Path(usable_path(output_directory)) / name / "runs" / run_id)
+    return files if files.info.is_file() else None
+
+
+def new_run_id() -> str:
+    """The name of a run that begins now."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 

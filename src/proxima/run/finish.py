@@ -23,7 +23,7 @@ from proxima.run.clock import time_summary, timed
 from proxima.run.files import read_rows
 from proxima.run.paint import Painter
 from proxima.run.publish import finish_tracking, hand_to_tracker
-from proxima.run.record import STAGE, Ended, Run, stage_names
+from proxima.run.record import STAGE, Run, stage_names
 from proxima.run.report import NAME, read_curves, write_report
 from proxima.run.results import (
     Aggregate,
@@ -38,6 +38,7 @@ from proxima.run.results import (
     TrialResult,
     aggregate_of,
 )
+from proxima.run.train import Ended
 from proxima.track.tracker import RunIds, TrackingOutcome
 from proxima.train.memory import MEGABYTE, peak_bytes
 
@@ -104,7 +105,7 @@ def _phases(run: Run, trainable: Trainable, ended: Ended) -> dict[str, float] | 
     run.display.working("measuring the parts of an update", 0, 1)
     with timed(run.clock, "profile"):
         rows = ended.trained.rows(longest)
-        phases = trainable.profile(ended.states, rows, books[longest].updates)
+        phases = trainable.profile(ended.states(), rows, books[longest].updates)
     if phases is not None:
         named = {f"time/update_{part}": seconds for part, seconds in phases.items()}
         run.tracker.log_parent_metrics(books[longest].steps, named)
@@ -134,8 +135,8 @@ def _stage_result(
         converged_at_step=book.convergence.reached_at_step if book.convergence.converged else None,
         nan_at_step=book.nan_at_step,
         best=book.best,
-        compile_seconds=ended.compile_seconds,
-        training_seconds=ended.training_seconds,
+        compile_seconds=ended.compile_seconds[lane],
+        training_seconds=ended.training_seconds[lane],
         evaluate_seconds=sum(row.get("time/evaluate", 0.0) for row in rows),
         phases=phases,
         first=figures[0],

@@ -1,11 +1,10 @@
-"""A stage under way: restored or begun, trained, recorded once per chunk, and saved.
+"""A run under way, and what is written down of it once per chunk.
 
 <trial>/[<stage>/]metrics.jsonl     one object per chunk, at its step
 <trial>/[<stage>/]checkpoints/      last and best
 """
 
 import dataclasses
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,21 +13,20 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from proxima.core.types import PyTree
-from proxima.domains.domain import Domain, Planned, Prepared, Trainable, Trained
+from proxima.domains.domain import Domain, Prepared
 from proxima.run import results
 from proxima.run.clock import Clock, note_chunk, timed
 from proxima.run.display import Callback, Display, View, callback_view
-from proxima.run.files import RunFiles, append_row, read_rows, write_text
-from proxima.run.restore import book_to_json, restore
+from proxima.run.files import RunFiles, append_row, read_rows
+from proxima.run.restore import book_to_json
 from proxima.run.results import RunInfo
-from proxima.run.signals import interruptible
 from proxima.scenario import Scenario, to_stored
 from proxima.track.tracker import Tracker
 from proxima.train import checkpoint
-from proxima.train.books import Progress, fresh_progress
-from proxima.train.loop import Observer, Report, train
+from proxima.train.books import Book, Progress
+from proxima.train.loop import Report
 from proxima.train.memory import memory_metrics
-from proxima.train.stage import Stage
+from proxima.train.stage import Row, Score, Stage
 
 STAGE = "stage.json"  # what a stage of a trial came to
 
@@ -69,126 +67,92 @@ class Run(NamedTuple):
         return trial * len(names) + names.index(stage)
 
 
-class Ended(NamedTuple):
-    """A stage that has trained to its end."""
-
-    trained: Trained
-    states: PyTree  # as the stage left them, for measuring
-    compile_seconds: float
-    training_seconds: float
-
-
 def stage_names(prepared: Prepared) -> list[str]:
     """The stages of a trial, in their order."""
     return list(dict.fromkeys(planned.name for planned in prepared.stages))
 
 
-def train_planned(run: Run, planned: Planned, trainable: Trainable) -> Ended:
-    """Train the stage from where it stands to its end; an interruption is saved and raised."""
-    stage = trainable.stage
-    folders = [run.folder(planned.name, trial) for trial in planned.trials]
-    for folder in folders:
-        (folder / "plots").mkdir(parents=True, exist_ok=True)
-    states, progress = _restored_or_fresh(run, planned, stage, folders)
-    started = time.perf_counter()
-    with timed(run.clock, "compile"):
-        states = stage.prepare(states)
-    recorder = _Recorder(run, planned, stage, folders, progress)
-    for lane in np.flatnonzero(progress.active):  # what a finish exported before is out of date
-        shutil.rmtree(run.files.trial(planned.trials[lane]) / "policy", ignore_errors=True)
-    compiled = time.perf_counter() - started
-    # A chunk on the host may take minutes, and is done again by whoever resumes: nobody waits for its end.
-    with interruptible(at_once=not stage.exact_anywhere) as interrupted:
-        observer = Observer(recorder.record, recorder.save, interrupted)
-        states, progress = train(stage, states, progress, observer)
-        recorder.note_seconds()
-        # Before the first chunk there is nothing to save: a resumed run starts anew.
-        if progress.active.any() and stage.exact_anywhere and progress.chunks > 0:
-            recorder.save(states, progress)
-    if interrupted():  # also during the last chunk
-        raise KeyboardInterrupt
-    trained = Trained(
-        lanes=_closing_lanes(stage, states, folders),
-        books=progress.books,
-        trials=[run.files.trial(trial) for trial in planned.trials],
-        folders=folders,
-        rows=lambda lane: read_rows(folders[lane] / "metrics.jsonl"),
-        say=run.display.say,
-    )
-    return Ended(trained, states, compiled, recorder.seconds())
+@final
+class Board:
+    """Where all lanes of a stage stand, of which each block reports its own."""
 
+    def __init__(self, name: str, stage: Stage, blocks: Sequence[Stage]):
+        self._name, self._stage = name, stage
+        self._groups = [self._lanes(block.trials) for block in blocks]
+        self._rows: list[Row | None] = [None] * len(stage.trials)
+        self._scores: list[Score | None] = [None] * len(stage.trials)
+        self._progress = Progress(0, (Book(),) * len(stage.trials))
+        self.note = ""  # who trains what, where that is not this process
 
-def _restored_or_fresh(
-    run: Run, planned: Planned, stage: Stage, folders: list[Path]
-) -> tuple[PyTree, Progress]:
-    """The states and books of the newest checkpoint; where there is none, fresh ones and no metrics."""
-    restored = restore(stage, folders, to_stored(run.scenario))
-    if restored is None:
-        metrics = [folder / "metrics.jsonl" for folder in folders]
-        if any(path.exists() for path in metrics):
-            run.display.say("No checkpoint yet: starting from the beginning.")
-        for path in metrics:
-            write_text(path, "")
-        return stage.init(), fresh_progress(len(stage.trials))
-    where = run.files.run_id
-    if planned.name:
-        where = f"trial {planned.trials[0]}, {planned.name.replace('_', ' ')},"
-    run.display.say(f"Resuming {where} at {stage.unit[:-1]} {restored.step:,}.")
-    if not restored.same_layout:
-        run.display.say(
-            "Its trials lay on the devices in another way, so what follows may differ in the last "
-            "bits from what the run would have given there."
+    def put(self, trials: Sequence[int], progress: Progress) -> None:
+        """A block stands here."""
+        books = list(self._progress.books)
+        for lane, book in zip(self._lanes(trials), progress.books, strict=True):
+            books[lane] = book
+        self._progress = Progress(max(self._progress.chunks, progress.chunks), tuple(books))
+
+    def view(self, trials: Sequence[int], report: Report, seconds: float) -> View:
+        """All lanes as they stand after a block's report; what is not in it stays as it was last seen."""
+        self.put(trials, report.progress)
+        scores = report.scores or [None] * len(trials)
+        for lane, row, score in zip(self._lanes(trials), report.rows, scores, strict=True):
+            self._rows[lane], self._scores[lane] = row, score
+        together = report._replace(
+            progress=self._progress, rows=list(self._rows), scores=list(self._scores)
         )
-    return restored.states, restored.progress
+        return View(self._name, self._stage, together, seconds, self._groups, self.note)
 
-
-def _closing_lanes(stage: Stage, states: PyTree, folders: list[Path]) -> list[PyTree]:
-    """The states that are judged and exported: the last ones, or each lane's best."""
-    lanes = stage.split(states)
-    if stage.schedule.closing == checkpoint.LAST:
-        return lanes
-    for lane, folder in enumerate(folders):
-        chosen = checkpoint.judged(folder, stage.schedule.closing)
-        if chosen.kind == checkpoint.BEST:
-            lanes[lane], _ = checkpoint.load(chosen.path, lanes[lane])
-    return lanes
+    def _lanes(self, trials: Sequence[int]) -> list[int]:
+        return [self._stage.trials.index(trial) for trial in trials]
 
 
 @final
-class _Recorder:
-    """Writes down what happens to a stage: metrics, checkpoints, seconds, alarms."""
+class Recorder:
+    """Writes down what happens to a block: metrics, checkpoints, seconds, alarms."""
 
     def __init__(
-        self, run: Run, planned: Planned, stage: Stage, folders: list[Path], progress: Progress
+        self, run: Run, name: str, board: Board, stage: Stage, folders: list[Path], done: Progress
     ):
-        self._run, self._planned, self._stage, self._folders = run, planned, stage, folders
-        self._key = f"{planned.name} {planned.trials[0]}".strip()
+        self._run, self._name, self.board = run, name, board
+        self._stage, self._folders = stage, folders
+        self._key = f"{name} {stage.trials[0]}".strip()
         self._before = run.notes.info.training_seconds.get(self._key, 0.0)
-        self._started = time.perf_counter()
+        self._started: float | None = None  # before the block begins
+        self._is_here = True
         # lanes that have stopped and are saved so
-        is_restored = progress.chunks > 0
-        stopped = np.flatnonzero(~progress.active) if is_restored else ()
+        is_restored = done.chunks > 0
+        stopped = np.flatnonzero(~done.active) if is_restored else ()
         self._settled = {int(lane) for lane in stopped}
 
     def seconds(self) -> float:
         """Of training so far, those before a resume included."""
-        return self._before + time.perf_counter() - self._started
+        since = 0.0 if self._started is None else time.perf_counter() - self._started
+        return self._before + since
+
+    def train_elsewhere(self, stage: Stage) -> None:
+        """Chunks are heard of from another process whose seconds are not ours; `stage` knows its states."""
+        self._stage, self._is_here = stage, False
+
+    def begin(self) -> None:
+        """From now on the block trains."""
+        self._started = time.perf_counter()
 
     def record(self, report: Report) -> Mapping[int, str]:
         """A chunk's numbers to files and tracker, its states where they are to be kept; who should stop."""
-        run, planned, stage = self._run, self._planned, self._stage
-        note_chunk(run.clock, report)
+        run, stage = self._run, self._stage
+        if self._is_here:
+            note_chunk(run.clock, report)
         with timed(run.clock, "save", {"checkpoint": report.save}):
             self._write(report)
             if report.save or report.best:
                 self.save(report.states, report.progress, report.best, last=report.save)
         for sentence in stage.notices():
             run.display.say(sentence)
-        run.display.progress(View(planned.name, stage, report, self.seconds()))
+        run.display.progress(self.board.view(stage.trials, report, self.seconds()))
         if report.save:
             self.note_seconds()
         reasons = self._alarmed() if report.scores is not None else {}
-        view = callback_view(planned.name, planned.trials, report)
+        view = callback_view(self._name, stage.trials, report)
         if run.callback is not None and run.callback(view) is False:
             reasons = {lane: "callback" for lane in range(len(stage.trials))} | reasons
         return reasons
@@ -207,7 +171,7 @@ class _Recorder:
             manifest = {
                 "scenario": to_stored(scenario),
                 "trial": self._stage.trials[lane],
-                "stage": self._planned.name,
+                "stage": self._name,
                 "layout": dict(self._stage.layout),
                 "loop": {"chunks": progress.chunks, "book": book_to_json(book)},
             }
@@ -240,13 +204,14 @@ class _Recorder:
                 continue
             book, trial = report.progress.books[lane], self._stage.trials[lane]
             score = None if report.scores is None else report.scores[lane]
-            row = row | ({} if score is None else score.figures) | memory
+            # a row that comes from another process brings that one's memory
+            row = memory | row | ({} if score is None else score.figures)
             if "episode/count" in row:
                 row["episode/total"] = float(book.episodes)
             append_row(self._folders[lane] / "metrics.jsonl", {"step": book.steps} | row)
-            run.tracker.log_metrics(run.child(self._planned.name, trial), book.steps, row)
+            run.tracker.log_metrics(run.child(self._name, trial), book.steps, row)
             if book.stopped == "nan":
-                section = self._planned.name or "algorithm"
+                section = self._name or "algorithm"
                 run.display.say(
                     f"Trial {trial}: the loss is no longer a number after {self._stage.unit[:-1]} "
                     f"{book.nan_at_step:,}; the trial is stopped with its last good state, saved in "

@@ -3,11 +3,13 @@
 from proxima.run.amend import amend, present_scenario, settings_change
 from proxima.run.display import Callback, Display, silent
 from proxima.run.files import RunFiles, find_run
+from proxima.run.gang import Member
 from proxima.run.lock import locked
 from proxima.run.read import load_scenario, read_info, read_summary
 from proxima.run.results import RunInfo, Summary
 from proxima.run.screen import shown_progress
 from proxima.run.start import make_runnable, run_stages
+from proxima.run.train import TrainBlocks
 from proxima.scenario import EnvironmentScenario, Overrides
 
 
@@ -19,6 +21,8 @@ def resume_experiment(
     callback: Callback | None = None,
     display: Display | None = None,
     progress: bool = False,
+    cluster: TrainBlocks | None = None,
+    gang: Member | None = None,
 ) -> Summary:
     """Go on with a run from its newest checkpoint; a finished run is returned as it is.
 
@@ -32,7 +36,7 @@ def resume_experiment(
         locked(files.root),  # from here on nobody else changes what is read
         shown_progress(load_scenario(files), display, progress) as shown,
     ):
-        return _resume(files, read_info(files), changes, callback, shown)
+        return _resume(files, read_info(files), changes, callback, shown, cluster, gang)
 
 
 def _finished(files: RunFiles, display: Display) -> Summary:
@@ -43,13 +47,19 @@ def _finished(files: RunFiles, display: Display) -> Summary:
 
 
 def _resume(
-    files: RunFiles, info: RunInfo, changes: Overrides, callback: Callback | None, display: Display
+    files: RunFiles,
+    info: RunInfo,
+    changes: Overrides,
+    callback: Callback | None,
+    display: Display,
+    cluster: TrainBlocks | None,
+    gang: Member | None,
 ) -> Summary:
     before = present_scenario(files, info)
     wanted, keys = settings_change(before, changes)
     if info.status == "finished" and not keys:
         return _finished(files, display)
-    start = make_runnable(wanted)
+    start = make_runnable(wanted, gang)
     try:
         facts = start.prepared.facts
         if facts is not None and info.data is not None:
@@ -60,6 +70,6 @@ def _resume(
             info, sentences = amend(start, before, keys, files, info)
             for sentence in sentences:
                 display.say(sentence)
-        return run_stages(start, files, info, callback, display)
+        return run_stages(start, files, info, callback, display, cluster)
     finally:
         start.prepared.close()

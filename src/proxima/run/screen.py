@@ -79,6 +79,8 @@ def shown_line(view: View, scenario: Scenario, seen: Seen) -> ProgressLine:
     details = Text(f"  {facts}", style="dim", no_wrap=True, overflow="ellipsis")
     if len(stage.trials) > 1:
         details = Text("\n").join([details, trial_states(view, seen)])
+    if view.note:
+        details = Text("\n").join([details, Text(f"  {view.note}", "dim", no_wrap=True)])
     plain = f"{scenario.name}  {percent}  {facts}{left}"
     return ProgressLine(of, view.fraction, ended, plain, line, details)
 

@@ -34,6 +34,10 @@ def common_faults(scenario: Scenario) -> Iterator[Fault]:
             paths = (("training", "max_steps"), ("training", "max_episodes"))
             text = "null, and training.max_episodes is null too: training would never end; set one"
             yield Fault(paths, text)
+        block = training.trials_per_block
+        if block is not None and scenario.trials % block and scenario.trials > block:
+            text = f"{block} does not divide {scenario.trials} trials; blocks have the same width"
+            yield Fault((("training", "trials_per_block"), ("trials",)), text)
         if scenario.curriculum is not None:
             source = scenario.convergence.source
             yield from curriculum_faults(scenario.curriculum, training.max_steps, source)

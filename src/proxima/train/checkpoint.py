@@ -63,6 +63,13 @@ class Judged(NamedTuple):
         return int(self.path.name.removeprefix("step_"))
 
 
+class Stored(NamedTuple):
+    """A lane's state as safetensors, and the shapes and types of its leaves."""
+
+    content: bytes
+    leaves: dict[str, list[Any]]
+
+
 def split_trials(states: TrainState) -> list[TrainState]:
     """The states of all trials, fetched from the devices at once."""
     host = _fetch(states)
@@ -104,7 +111,7 @@ def stack_trials(trials: Sequence[TrainState]) -> TrainState:
 def save(
     directory: Path,
     step: int,
-    state: TrainState,
+    state: TrainState | Stored,
     manifest: Mapping[str, Any],
     keep: int,
     best: bool,
@@ -143,6 +150,53 @@ def load(path: Path, template: TrainState) -> tuple[TrainState, dict[str, Any]]:
     if _described(named) != _described(_named(template)):
         raise _damaged(checkpoint, f"{STATE} has other shapes or types than {MANIFEST} says")
     return jax.tree.unflatten(jax.tree.structure(template), list(named.values())), manifest
+
+
+def stored_state(state: PyTree) -> Stored:
+    """A lane's state as it is stored."""
+    from safetensors.numpy import save as tensor_bytes
+
+    named = {name: _storable(leaf) for name, leaf in _named(_fetch(state)).items()}
+    return Stored(tensor_bytes(named), _described(state))
+
+
+def state_of(content: bytes, template: PyTree) -> PyTree:
+    """The state that safetensors hold, structured like the template."""
+    from safetensors.numpy import load as tensors_in
+
+    tensors = tensors_in(content)
+    named = {name: _restored(tensors[name], leaf) for name, leaf in _named(template).items()}
+    return jax.tree.unflatten(jax.tree.structure(template), list(named.values()))
+
+
+def stored_blocks(states: TrainState, width: int, blocks: Iterable[int]) -> dict[int, bytes]:
+    """Some blocks of so many lanes as they are stored, all fetched from the devices at once."""
+    from safetensors.numpy import save as tensor_bytes
+
+    named = _named(_fetch(states))
+    return {
+        block: tensor_bytes(
+            {
+                name: _storable(leaf[block * width : (block + 1) * width])
+                for name, leaf in named.items()
+            }
+        )
+        for block in blocks
+    }
+
+
+def with_blocks(states: TrainState, width: int, contents: Mapping[int, bytes]) -> TrainState:
+    """The states with those of some blocks replaced, to be laid out on the devices."""
+    from safetensors.numpy import load as tensors_in
+
+    host = {name: np.array(leaf) for name, leaf in _named(_fetch(states)).items()}
+    for block, content in contents.items():
+        for name, values in tensors_in(content).items():
+            lanes = host[name][block * width : (block + 1) * width]
+            lanes[:] = values.view(lanes.dtype) if lanes.dtype.kind == "V" else values
+    leaves = [_as_kind_of(leaf, host[name]) for name, leaf in _named(states).items()]
+    replaced: TrainState = jax.tree.unflatten(jax.tree.structure(states), leaves)
+    return replaced
 
 
 def check_shapes(checkpoint: Path, template: TrainState) -> dict[str, Any]:
@@ -332,22 +386,22 @@ def _versions() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in ("proxima", "jax", "numpy")}
 
 
-def _contents(step: int, state: TrainState, manifest: Mapping[str, Any]) -> dict[str, bytes]:
-    from safetensors.numpy import save as tensor_bytes
-
-    content = tensor_bytes({name: _storable(leaf) for name, leaf in _named(_fetch(state)).items()})
+def _contents(
+    step: int, state: TrainState | Stored, manifest: Mapping[str, Any]
+) -> dict[str, bytes]:
+    stored = state if isinstance(state, Stored) else stored_state(state)
     described = {
         **manifest,
         "format": FORMAT,
         "versions": _versions(),
         "step": step,
-        "sha256": hashlib.sha256(content).hexdigest(),
-        "leaves": _described(state),
+        "sha256": hashlib.sha256(stored.content).hexdigest(),
+        "leaves": stored.leaves,
     }
     # NumPy's numbers come as what Python has for them
     plain = json.loads(json.dumps(described, default=lambda number: number.item()))
     signed = plain | {DIGEST: _digest(plain)}
-    return {STATE: content, MANIFEST: json.dumps(signed).encode()}
+    return {STATE: stored.content, MANIFEST: json.dumps(signed).encode()}
 
 
 def _digest(manifest: Mapping[str, Any]) -> str:

@@ -19,8 +19,13 @@ class TrainingConfig:
     """Episodes per trial; null is bounded by max_steps alone."""
     updates_per_chunk: Annotated[int, Ge(1)] | None = None
     """Updates between two reports to the host; null gives about 50 reports in a run."""
+    trials_per_block: Annotated[int, Ge(1)] | None = None
+    """Trials that train side by side in one program; null: all of them, or on a cluster a part of them."""
     threads: Annotated[int, Interval(ge=1, le=MOST_THREADS)] = 1
     """CPU threads per device inside one operation; more than 1 pays for large nets only."""
+    policy_lag: Literal[0, 1] = 0
+    """On host environments, 1: a rollout is collected by the policy of one update earlier, while that update
+    runs; 0: environments and learner take turns."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax._src import distributed  # jax.process_count would start JAX
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -32,13 +33,20 @@ class Layout(NamedTuple):
     data_devices: int
 
 
+def process_count() -> int:
+    """The processes of the gang that this one is in, 1 outside of one; does not start JAX."""
+    return int(distributed.global_state.num_processes)
+
+
 def prepare_host(trials: int, threads: int, alone: bool = False) -> None:
     """Ask for as many host devices as the trials can use; no effect once JAX has started.
 
     `alone` says that a single trial runs on one device. It is then the only one, because XLA has a thread for
     each device and divides even small products among all threads.
     """
-    devices = 1 if alone and trials == 1 else wanted_devices(trials, os.cpu_count() or 1)
+    # In a gang one for each process: more machines are more processes, however many cores each has.
+    alone = (alone and trials == 1) or process_count() > 1
+    devices = 1 if alone else wanted_devices(trials, os.cpu_count() or 1)
     ask_for_devices(devices, threads)
 
 
@@ -136,8 +144,22 @@ def learner_specs(learners: PyTree) -> PyTree:
 def lay_out(states: TrainState, layout: Layout) -> TrainState:
     """The states laid out on the devices as the chunk wants them."""
     shardings = jax.tree.map(partial(NamedSharding, make_mesh(layout)), specs(states))
-    laid_out: TrainState = jax.device_put(states, shardings)
+    laid_out: TrainState
+    if process_count() > 1:
+        laid_out = jax.tree.map(_put_over_processes, states, shardings)
+    else:
+        laid_out = jax.device_put(states, shardings)
     return laid_out
+
+
+def _put_over_processes(leaf: jax.Array, sharding: NamedSharding) -> jax.Array:
+    """A leaf that every process has, over the devices of all; JAX itself does not do so with keys."""
+    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    numbers = jax.device_put(jax.random.key_data(leaf) if is_key else leaf, sharding)
+    put: jax.Array = numbers
+    if is_key:
+        put = jax.random.wrap_key_data(numbers, impl=jax.random.key_impl(leaf))
+    return put
 
 
 def make_mesh(layout: Layout) -> Mesh:

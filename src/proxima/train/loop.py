@@ -75,11 +75,17 @@ def train(
             save=save,
             states=states,
         )
-        before, progress = progress, books.stop(progress, observer.record(report))
-        # who was stopped by the observer is not in the checkpoint that it has just made
-        if progress != before and (save or not progress.active.any()):
-            observer.save(states, progress)
+        progress = heard(observer, report)
     return states, progress
+
+
+def heard(observer: Observer, report: Report) -> Progress:
+    """The observer hears a report and may stop lanes; the progress after that."""
+    progress = books.stop(report.progress, observer.record(report))
+    # who was stopped by the observer is not in the checkpoint that it has just made
+    if progress != report.progress and (report.save or not progress.active.any()):
+        observer.save(report.states, progress)
+    return progress
 
 
 def _first_evaluation(

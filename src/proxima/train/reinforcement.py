@@ -15,6 +15,7 @@ from proxima.train.stage import Row, Schedule, Score, Stage
 
 CHUNKS_PER_RUN = 50  # points of a learning curve, when the scenario does not say
 LARGEST_CHUNK = 50_000  # environment steps; longer ones would make a run slow to answer
+FEWEST_BLOCKS, WIDEST_BLOCK = 8, 16  # where the scenario does not say how wide a block is
 FIGURES = {"episode/return": "return", "eval/return_mean": "greedy"}
 
 
@@ -28,9 +29,13 @@ class Settings(NamedTuple):
 
 
 def reinforcement_stage(
-    program: Program, seeds: list[int], settings: Settings, layout: Layout
+    program: Program,
+    trials: tuple[int, ...],
+    seeds: list[int],
+    settings: Settings,
+    layout: Layout,
 ) -> Stage:
-    """All trials of a program as the lanes of one stage."""
+    """Trials of a program, with a seed each, as the lanes of one stage."""
     evaluation, source = settings.evaluation, settings.convergence.source
 
     def advance(
@@ -54,7 +59,7 @@ def reinforcement_stage(
         return observe(settings.convergence, memory, score.value, score.episodes, step)
 
     return Stage(
-        trials=tuple(range(len(seeds))),
+        trials=trials,
         unit="steps",
         steps_per_update=program.steps_per_update,
         schedule=Schedule(
@@ -79,6 +84,29 @@ def reinforcement_stage(
         converge_training=converge_training,
         converge_evaluation=converge_evaluation,
         notices=program.notices,
+    )
+
+
+def blocks_of(trials: int, width: int) -> list[tuple[int, ...]]:
+    """The trials in blocks of this width, in order."""
+    return [tuple(range(first, min(first + width, trials))) for first in range(0, trials, width)]
+
+
+def fits_blocks(count: int, width: int) -> bool:
+    """Whether so many trials or lanes are one block, or several of the same width."""
+    return count <= width or count % width == 0
+
+
+def block_width(lanes: int, *others: int) -> int:
+    """The width of blocks where the scenario does not say: a divisor of the lanes that leaves several blocks.
+
+    It depends on these numbers alone, never on a machine. `others` are counts that it fits too.
+    """
+    widest = max(1, min(WIDEST_BLOCK, lanes // FEWEST_BLOCKS))
+    return max(
+        width
+        for width in range(1, widest + 1)
+        if lanes % width == 0 and all(fits_blocks(other, width) for other in others)
     )
 
 

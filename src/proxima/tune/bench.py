@@ -2,6 +2,8 @@
 
 The width never changes, so nothing compiles anew when a lane goes on with another configuration; and no
 lane reads another's numbers, so what becomes of a configuration depends on its settings and seed alone.
+
+Lanes train here, or in blocks that somebody carries out (blocks.py); then their states are here in between.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,10 +16,14 @@ from jax import Array
 
 from proxima.core.types import PyTree, TrainState
 from proxima.train import checkpoint, lanes
-from proxima.train.reinforcement import scores, trial_metrics
+from proxima.train.reinforcement import blocks_of, scores, trial_metrics
 from proxima.train.stage import Row, Score
+from proxima.tune.blocks import BlockOrder, Blocks, Work
 from proxima.tune.method import Settings
 from proxima.tune.programs import Loaded, Numbers, Programs
+
+NOTHING: Row = {"episode/count": 0.0}  # of a lane that did no update
+UNKNOWN = Score(np.nan, 0, {})  # of a lane that nobody has begun
 
 
 class Start(NamedTuple):
@@ -39,10 +45,21 @@ class Evaluations(NamedTuple):
 class Bench:
     """All lanes, advancing together."""
 
-    def __init__(self, programs: Programs, width: int, evaluations: Evaluations):
+    def __init__(
+        self,
+        programs: Programs,
+        width: int,
+        evaluations: Evaluations,
+        blocks: Blocks | None = None,
+    ):
         self._programs, self._evaluations, self.width = programs, evaluations, width
-        self._numbers: list[Numbers] = []  # by lane
+        self._blocks = blocks
+        self._first: Settings = {}  # a configuration of the loaded program
+        self._settings: list[Settings] = []  # by lane
+        self._numbers: list[Numbers] = []
         self._seeds = [0] * width
+        self._scores = [UNKNOWN] * width  # with blocks: of the last evaluation
+        self._unscored: set[int] = set()  # lanes that have changed since then
         self._own: PyTree = None
         self.loaded: Loaded
         self.states: TrainState
@@ -50,6 +67,8 @@ class Bench:
     def load(self, program: int, settings: Settings) -> None:
         """Another program, with lanes of nothing in particular; `settings` are a configuration of it."""
         self.loaded = self._programs.load(program)
+        self._first, self._settings = settings, [settings] * self.width
+        self._scores, self._unscored = [UNKNOWN] * self.width, set()
         self._numbers = [self._programs.numbers(settings)] * self.width
         self._own = jax.device_put(self._programs.own(self._numbers))
         self.states = self.loaded.lanes.init(self._own, self._seeds)
@@ -74,6 +93,7 @@ class Bench:
         A copy has the other's learner and environments, and keeps its own random streams.
         """
         if sources is not None and list(sources) != list(range(self.width)):
+            self._unscored |= {lane for lane, source in enumerate(sources) if lane != source}
             copied = lanes.copies(self.states, np.asarray(sources))
             self.states = self.loaded.program.lay_out(copied)
         if settings:
@@ -83,6 +103,8 @@ class Bench:
 
     def advance(self, updates: Sequence[int]) -> list[Row]:
         """So many updates of each lane, in as few calls as these numbers need; a row of metrics per lane."""
+        if self._blocks is not None:
+            return self._advance_blocks(self._blocks, updates)
         done = np.zeros(self.width, int)
         totals: dict[str, np.ndarray] = {}
         while (left := np.asarray(updates) - done).any():
@@ -93,11 +115,13 @@ class Bench:
             done += np.where(active, amount, 0)
         self.states = self.loaded.program.reseed(self.states)
         if not totals:  # more evaluations than updates
-            return [{"episode/count": 0.0} for _ in range(self.width)]
+            return [NOTHING] * self.width
         return [trial_metrics(totals, lane, max(1, done[lane])) for lane in range(self.width)]
 
     def evaluate(self) -> list[Score]:
-        """Every lane's greedy policy, all on the same episodes."""
+        """Every lane's greedy policy, all on the same episodes; a block was evaluated as it advanced."""
+        if self._blocks is not None:
+            return list(self._scores)
         episodes, seed = self._evaluations
         learners = self.states.learner
         return scores(self.loaded.lanes.evaluate(self._own, learners, episodes, seed))
@@ -119,8 +143,41 @@ class Bench:
             self._seeds[lane] = start.seed
         self.states = self.loaded.program.lay_out(states)
 
+    def _advance_blocks(self, blocks: Blocks, updates: Sequence[int]) -> list[Row]:
+        """The same in blocks; one with nothing to train and nothing to evaluate is left alone."""
+        rows, parts = [NOTHING] * self.width, blocks_of(self.width, blocks.width)
+        due = [
+            block
+            for block, part in enumerate(parts)
+            if any(updates[lane] or lane in self._unscored for lane in part)
+        ]
+        stored = checkpoint.stored_blocks(self.states, blocks.width, due)
+        work = {
+            block: Work(self._order(parts[block], updates), content)
+            for block, content in stored.items()
+        }
+        done = blocks.carry(work)
+        for block, (answer, _) in done.items():
+            lanes = slice(parts[block][0], parts[block][-1] + 1)
+            rows[lanes], self._scores[lanes] = answer.rows, answer.scores
+        contents = {block: each.states for block, each in done.items()}
+        states = checkpoint.with_blocks(self.states, blocks.width, contents)
+        self.states, self._unscored = self.loaded.program.lay_out(states), set()
+        return rows
+
+    def _order(self, lanes: Sequence[int], updates: Sequence[int]) -> BlockOrder:
+        return BlockOrder(
+            self._first,
+            [self._settings[lane] for lane in lanes],
+            [self._seeds[lane] for lane in lanes],
+            [int(updates[lane]) for lane in lanes],
+            *self._evaluations,
+        )
+
     def _renumber(self, settings: Mapping[int, Settings]) -> None:
+        self._unscored |= settings.keys()
         for lane, each in settings.items():
+            self._settings[lane] = each
             self._numbers[lane] = self._programs.numbers(each)
         self._own = jax.device_put(self._programs.own(self._numbers))
 

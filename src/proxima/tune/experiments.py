@@ -13,16 +13,26 @@ from proxima.run.report import read_curves
 from proxima.run.results import Summary
 from proxima.run.resume import resume_experiment
 from proxima.run.start import run_multiple_experiments
+from proxima.run.train import TrainBlocks
+from proxima.scenario import EnvironmentScenario
+from proxima.train.reinforcement import block_width, fits_blocks
 from proxima.tune.objective import Point
 
 
-def experiment(scenario: Any, folder: Path, name: str, trials: int, seed: int) -> Summary:
+def experiment(
+    scenario: Any,
+    folder: Path,
+    name: str,
+    trials: int,
+    seed: int,
+    cluster: TrainBlocks | None = None,
+) -> Summary:
     """The experiment, begun, gone on with or read again; its files are in the folder."""
     if (folder / name / "latest" / "run.json").is_file():
-        return resume_experiment(name, output_directory=str(folder))
+        return resume_experiment(name, output_directory=str(folder), cluster=cluster)
     tracking = replace(scenario.tracking, enabled=False)  # the search itself is tracked
     own = replace(
-        scenario,
+        in_blocks_for(scenario, trials),
         name=name,
         trials=trials,
         seed=seed,
@@ -30,7 +40,18 @@ def experiment(scenario: Any, folder: Path, name: str, trials: int, seed: int) -
         tracking=tracking,
         search=None,
     )
-    return run_multiple_experiments(own)
+    return run_multiple_experiments(own, cluster=cluster)
+
+
+def in_blocks_for(scenario: Any, trials: int) -> Any:
+    """The scenario with blocks that so many trials divide into; one without blocks as it is."""
+    if not isinstance(scenario, EnvironmentScenario):
+        return scenario
+    block = scenario.training.trials_per_block
+    if block is None or fits_blocks(trials, block):
+        return scenario
+    training = replace(scenario.training, trials_per_block=block_width(trials))
+    return replace(scenario, training=training)
 
 
 def curves_of(scenario: Any, folder: Path, name: str, metric: str | None) -> list[list[Point]]:

@@ -3,18 +3,22 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from proxima.build import domain_of
+from proxima.core.errors import ProximaError
 from proxima.core.seeds import trial_seeds
 from proxima.scenario import EnvironmentScenario, Scenario
 from proxima.scenario.search import SearchConfig
 from proxima.train.convergence import ConvergenceConfig
 from proxima.train.devices import use_compilation_cache
 from proxima.tune.bench import Bench, Evaluations
+from proxima.tune.blocks import Blocks, Elsewhere
+from proxima.tune.carry import carry_out_here
 from proxima.tune.check import (
     check_of,
     check_path,
@@ -75,6 +79,8 @@ class Search(NamedTuple):
     width: int
     configs: int
     watch: Watch
+    blocks: Blocks | None = None  # None: all lanes advance in one program
+    elsewhere: Elsewhere | None = None  # None: this process does everything
 
     def rules(self, role: int, seeds: int) -> Rules:
         """How configurations are trained on the seeds of a role."""
@@ -96,29 +102,62 @@ class Search(NamedTuple):
     def bench(self, role: int) -> Bench:
         """Lanes whose policies are evaluated on the episodes of a role."""
         assert self.programs is not None
+        return Bench(self.programs, self.width, self.evaluations(role), self.blocks)
+
+    def evaluations(self, role: int) -> Evaluations:
+        """The episodes of a role's evaluations."""
         (seed,) = seeds_of(self.scenario, self.config, role + 1, 1)
-        episodes = self.scenario.evaluation.eval_episodes
-        return Bench(self.programs, self.width, Evaluations(episodes, seed))
+        return Evaluations(self.scenario.evaluation.eval_episodes, seed)
 
 
-def prepare_search(scenario: Any, watch: Watch, files: SearchFiles = NOWHERE) -> Search:
+def prepare_search(
+    scenario: Any,
+    watch: Watch,
+    files: SearchFiles = NOWHERE,
+    elsewhere: Elsewhere | None = None,
+) -> Search:
     """The search of a scenario, or an error in words where it cannot be run."""
     config = search_of(scenario)
     check_runnable(scenario)
     ranges, check = checked_ranges(scenario), check_of(scenario)
-    configs = config.configs
-    if config.method in ("grid", "table"):
-        method = make_method(config, ranges, check)
-        configs = len(method.settings)
-        paths = list(method.settings[0])
-        for path in paths:
-            check_path(scenario, path)
-    else:
-        paths = list(ranges)
-    width = width_of(config, configs)
-    is_lane_wise = isinstance(scenario, EnvironmentScenario)
-    programs = Programs(scenario, width, paths) if is_lane_wise else None
-    return Search(scenario, config, files, ranges, check, programs, width, configs, watch)
+    configs, paths = _drawn_over(scenario, config, ranges, check)
+    width, programs, blocks = width_of(config, configs), None, None
+    if isinstance(scenario, EnvironmentScenario):
+        block = scenario.training.trials_per_block
+        if block is None:
+            programs = Programs(scenario, width, paths)
+        else:
+            block = min(block, width)
+            width = -(-width // block) * block  # all blocks are alike; spare lanes stay idle
+            programs = Programs(scenario, block, paths)
+            blocks = Blocks(block, partial(carry_out_here, programs))
+    if elsewhere is not None and blocks is None:
+        raise ProximaError(
+            "--cluster: this search has no blocks that others could train, and would not end with the same "
+            "bits; leave it out, or start a new search with it"
+        )
+    return Search(
+        scenario, config, files, ranges, check, programs, width, configs, watch, blocks, elsewhere
+    )
+
+
+def lanes_of(scenario: Any) -> int:
+    """How many lanes the search of a scenario has."""
+    config = search_of(scenario)
+    ranges, check = checked_ranges(scenario), check_of(scenario)
+    return width_of(config, _drawn_over(scenario, config, ranges, check)[0])
+
+
+def _drawn_over(
+    scenario: Any, config: SearchConfig, ranges: Ranges, check: Check
+) -> tuple[int, list[str]]:
+    """How many configurations there will be, and the settings that each has of its own."""
+    if config.method not in ("grid", "table"):
+        return config.configs, list(ranges)
+    drawn = make_method(config, ranges, check).settings
+    for path in drawn[0]:
+        check_path(scenario, path)
+    return len(drawn), list(drawn[0])
 
 
 def seeds_of(scenario: Any, config: SearchConfig, role: int, count: int) -> tuple[int, ...]:
@@ -160,17 +199,19 @@ def check_first(search: Search) -> None:
 
 
 def measured_speed(search: Search, settings: Settings) -> float:
-    """Environment steps per second of all lanes together, measured for about a second."""
-    bench = search.bench(TUNING_ROLE)
+    """Environment steps per second of this process, measured for about a second."""
+    assert search.programs is not None
+    width = search.width if search.blocks is None else search.blocks.width
+    bench = Bench(search.programs, width, search.evaluations(TUNING_ROLE))
     bench.load(search.program_of(settings), settings)
-    bench.advance([1] * search.width)  # compiles
+    bench.advance([1] * width)  # compiles
     updates, seconds = 1, 0.0
     while seconds < MEASURED_SECONDS:
         updates *= 2
         began = time.perf_counter()
-        bench.advance([updates] * search.width)
+        bench.advance([updates] * width)
         seconds = time.perf_counter() - began
-    return updates * search.width * bench.loaded.program.steps_per_update / seconds
+    return updates * width * bench.loaded.program.steps_per_update / seconds
 
 
 def steps_again(search: Search) -> int:

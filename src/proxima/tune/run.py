@@ -16,6 +16,7 @@ from proxima.scenario import Scenario, changed, dump, from_mapping, parse, to_st
 from proxima.track.process import connect
 from proxima.track.tracker import RunIds, Status
 from proxima.tune import table
+from proxima.tune.blocks import Elsewhere
 from proxima.tune.check import SOURCE
 from proxima.tune.files import SearchFiles, create_search
 from proxima.tune.lineage import last_settings
@@ -42,9 +43,11 @@ def search_settings(scenario: Scenario, *, progress: bool = False) -> SearchResu
         return start_search(scenario, watch)[1]
 
 
-def start_search(scenario: Scenario, watch: Watch) -> tuple[SearchFiles, SearchResult]:
-    """A new search over the scenario's settings."""
-    search = prepare_search(scenario, watch)
+def start_search(
+    scenario: Scenario, watch: Watch, elsewhere: Elsewhere | None = None
+) -> tuple[SearchFiles, SearchResult]:
+    """A new search over the scenario's settings; `elsewhere` carries out its blocks."""
+    search = prepare_search(scenario, watch, elsewhere=elsewhere)
     make_ready(search)
     check_first(search)  # what cannot be run leaves nothing behind
     files = create_search(scenario.output_directory, scenario.name)
@@ -52,13 +55,15 @@ def start_search(scenario: Scenario, watch: Watch) -> tuple[SearchFiles, SearchR
     return files, _run(search._replace(files=files), _started())
 
 
-def resume_search(files: SearchFiles, watch: Watch) -> SearchResult:
+def resume_search(
+    files: SearchFiles, watch: Watch, elsewhere: Elsewhere | None = None
+) -> SearchResult:
     """A search gone on with where it was saved; a finished one is read again."""
     info = read_json(files.info)
     if info["status"] == "finished":
         watch.say(f"{files.root} is finished; there is nothing to resume.")
         return read_result(files)
-    return _run(prepare_search(load_scenario(files), watch, files), info)
+    return _run(prepare_search(load_scenario(files), watch, files, elsewhere), info)
 
 
 def load_scenario(files: SearchFiles) -> Scenario:

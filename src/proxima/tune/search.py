@@ -7,7 +7,8 @@
 Three sets of seeds, because the best of many noisy values is always too good: it was chosen for its luck too.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -54,13 +55,26 @@ def run_search(search: Search, tracking: Tracking, test: bool = True) -> SearchR
     """The whole search, from where it stands to its end; without `test` what is chosen is not tested."""
     make_ready(search)
     try:
-        result = _bred(search) if search.config.method == "pbt" else _searched(search, tracking)
-        tracking.hand_over(result.configurations)
-        result = _chosen(search, result)
+        with _carried(search) as carried:
+            is_bred = search.config.method == "pbt"
+            result = _bred(carried) if is_bred else _searched(carried, tracking)
+            tracking.hand_over(result.configurations)
+            result = _chosen(carried, result)
         return _tested(search, result) if test else result
     finally:
         if search.programs is not None:
             search.programs.close()
+
+
+@contextmanager
+def _carried(search: Search) -> Iterator[Search]:
+    """The search with blocks that are carried out elsewhere while this is open, if it has somebody there."""
+    if search.elsewhere is None or search.blocks is None:
+        yield search
+        return
+    number = search.width // search.blocks.width
+    with search.elsewhere.carrying(search.scenario, number, search.watch.say) as carry:
+        yield search._replace(blocks=search.blocks._replace(carry=carry))
 
 
 def _carry_out(search: Search, phase: Phase, role: int, show: Callable[[Carried], None]) -> Carried:
@@ -164,11 +178,11 @@ def _tested(search: Search, result: SearchResult) -> SearchResult:
     trials = max(FEWEST_TRIALS, scenario.trials)
     seeds = tuple(trial_seeds(scenario.seed, trials))
     best = changed(scenario, dict(settings) | {"tried": len(result.configurations)}, SOURCE)
-    test = []
+    test, train = [], None if search.elsewhere is None else search.elsewhere.train
     for name, number, each in (("best", result.chosen, best), ("own", None, scenario)):
         search.watch.say(f"Testing {TESTED[name]} on {trials} seeds that the search has not seen.")
         folder = search.files.root / "test"
-        summary = experiment(each, folder, name, trials, scenario.seed)
+        summary = experiment(each, folder, name, trials, scenario.seed, train)
         curves = curves_of(each, folder, name, result.metric)
         test.append(Confirmed(number, closing_values(summary, curves), seeds))
     return result._replace(test=tuple(test))

@@ -86,11 +86,11 @@ class Limited(eqx.Module):
 
 def ready(env: Env, config: EnvConfig) -> Env:
     """The environment with its numbers as arrays, limited if the settings say so."""
-    if config.workers:
-        raise ProximaError(
-            f"env.workers: {config.workers}, and {config.name} is compiled into the training program; "
-            "set 0"
-        )
+    for name, count in (("workers", config.workers), ("actors", config.actors)):
+        if count:
+            raise ProximaError(
+                f"env.{name}: {count}, and {config.name} is compiled into the training program; set 0"
+            )
     if config.wrappers:
         raise ProximaError(
             f"env.wrappers: {config.name} is compiled into the training program, and wrappers of Gymnasium's "

@@ -77,12 +77,16 @@ class EnvConfig:
     workers: Annotated[int, Ge(0)] = 0
     """gymnasium: processes that step the environments, 0 for none but the trainer's own;
     envpool: threads, 0 for as many as there are cores."""
+    actors: Annotated[int, Ge(0)] = 0
+    """On the host: Ray actors, perhaps on other machines, over which the environments are divided, each with
+    workers of its own; 0 for none."""
     groups: Annotated[int, Interval(ge=1, le=2)] = 1
     """2: the policy acts for one half of the environments while the other half steps."""
     worker_timeout: Annotated[float, Gt(0)] = 60.0
-    """Seconds after which a worker process that has not answered counts as hung."""
+    """Seconds after which a worker process or an actor that has not answered counts as hung."""
     on_worker_failure: Literal["stop", "restart"] = "stop"
-    """A worker process that dies or hangs: stop the run, or start its environments again and go on."""
+    """A worker process or an actor that dies or hangs: stop the run, or start its environments again and
+    go on."""
 
     def __post_init__(self) -> None:
         # Without this, one's own environment would be called CartPole-v1 in tables, and drawn as such.

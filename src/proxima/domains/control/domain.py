@@ -55,6 +55,7 @@ def control_faults(scenario: ControlScenario) -> Iterator[Fault]:
     if env.backend == "gymnax" and env.workers:
         text = f"{env.workers}, and env.backend gymnax has no workers: it is compiled; set 0"
         yield Fault((("env", "workers"), ("env", "backend")), text)
+    yield from _actor_faults(env)
     if env.backend in ("gymnax", "envpool") and env.wrappers:
         text = (
             f"wrappers of Gymnasium's go around its environments, and env.backend {env.backend} has others; "
@@ -76,7 +77,8 @@ def control_faults(scenario: ControlScenario) -> Iterator[Fault]:
         yield Fault((("env", "num_envs"), ("trials",)), text)
     if env.groups == 1:
         return
-    if env.backend == "gymnax" or (env.backend != "envpool" and not env.workers):
+    beside = env.backend == "envpool" or env.workers or env.actors
+    if env.backend == "gymnax" or not beside:
         text = (
             f"{env.groups}, and nothing steps beside the policy; set env.workers (with env.backend "
             "gymnasium), or env.groups to 1"
@@ -85,6 +87,30 @@ def control_faults(scenario: ControlScenario) -> Iterator[Fault]:
     if env.num_envs % env.groups:
         text = f"{env.num_envs} environments cannot be divided into {env.groups} groups; take an even number"
         yield Fault((("env", "num_envs"), ("env", "groups")), text)
+
+
+def _actor_faults(env: EnvConfig) -> Iterator[Fault]:
+    """Actors that a compiled backend has no use for, that cannot make the environment, or too many."""
+    if not env.actors:
+        return
+    if env.backend == "gymnax":
+        text = f"{env.actors}, and env.backend gymnax has no actors: it is compiled; set 0"
+        yield Fault((("env", "actors"), ("env", "backend")), text)
+    wrappers = [wrapper.path for wrapper in env.each_wrapper]
+    if any(path.startswith(GIVEN) for path in (env.backend, *wrappers)):
+        what = "an environment" if env.backend.startswith(GIVEN) else "a wrapper"
+        text = (
+            f"{env.actors}, and actors cannot make {what} that lives in this program; put its class or "
+            "function into a module and name it package.module:name, or set 0"
+        )
+        yield Fault((("env", "actors"), ("env", "backend"), ("env", "wrappers")), text)
+    if env.num_envs % (env.actors * env.groups):
+        halves = "" if env.groups == 1 else f" in {env.groups} groups"
+        text = (
+            f"{env.num_envs} environments cannot be divided over {env.actors} actors{halves}; take a "
+            f"multiple of {env.actors * env.groups}"
+        )
+        yield Fault((("env", "num_envs"), ("env", "actors"), ("env", "groups")), text)
 
 
 def prepare(scenario: ControlScenario) -> Prepared:
@@ -184,6 +210,7 @@ DOMAIN = Domain(
     backends=BACKENDS,
     networks={"mlp": "proxima.nets.actor_critic:NETWORK"},
     prepare_host=reinforcement.prepare_host,
+    gangs=True,
     film=film_of,
     env_settings=env_settings,
 )

@@ -116,7 +116,7 @@ def main() -> None:
 def _groups(orders: dict[str, Any], memory: mmap.mmap) -> list[tuple[GymnasiumPool, Rows]]:
     """This worker's environments of each group, and their rows of the shared arrays."""
     config = config_from(orders["config"])
-    _import_definition(config.name, orders["module"])
+    import_definition(config.name, orders["module"])
     shape = orders["groups"], orders["share"]
     start, stop = orders["rows"]
     groups = []
@@ -130,13 +130,13 @@ def _groups(orders: dict[str, Any], memory: mmap.mmap) -> list[tuple[GymnasiumPo
     return groups
 
 
-def _import_definition(name: str, module: str | None) -> None:
+def import_definition(name: str, module: str | None) -> None:
     """Imports the module that the environment is defined in, if Gymnasium does not know the name yet."""
     if ":" in name or name in gymnasium.registry or module is None:
         return
     if module == "__main__":
         raise ProximaError(
-            f"env.name: {name} is registered by the program that was started, and worker processes do "
+            f"env.name: {name} is registered by the program that was started, and other processes do "
             'not run that; register it in a module and name it "module:Name-v0"'
         )
     importlib.import_module(module)

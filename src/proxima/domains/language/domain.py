@@ -22,7 +22,7 @@ from proxima.domains.language.stages import (
 )
 from proxima.run.files import RunFiles
 from proxima.run.results import Change, StageResult, Summary, TrialResult
-from proxima.train.devices import ask_for_devices
+from proxima.train.devices import ask_for_devices, process_count
 from proxima.train.stage import Row
 
 METRIC, OPINION = "reward on held-out prompts", "judge's opinion on held-out prompts"
@@ -31,8 +31,11 @@ SMOLLM2 = Path("data/models/smollm2")
 
 def prepare(scenario: LanguageScenario) -> Prepared:
     """Texts, tokenizer and model, all checked; the stages are made one by one."""
+    from proxima.domains.language.mesh import check_gang
     from proxima.domains.language.pipeline import check_ahead, planned_stages, read_material
 
+    if process_count() > 1:
+        check_gang(scenario.model.mesh)
     material = read_material(scenario)
     check_ahead(scenario, material)
     noted = {"source": material.texts.source, "sha256": material.texts.sha256}
@@ -92,7 +95,8 @@ def overview(scenario: LanguageScenario) -> Overview:
 def prepare_host(scenario: LanguageScenario) -> None:
     """Ask for as many devices as the mesh has, and threads; no effect once JAX has started."""
     mesh = scenario.model.mesh
-    ask_for_devices(mesh.data * mesh.tensor, scenario.model.threads or os.cpu_count() or 1)
+    devices = max(1, mesh.data * mesh.tensor // process_count())
+    ask_for_devices(devices, scenario.model.threads or os.cpu_count() or 1)
 
 
 def obtain(scenario: LanguageScenario, root: Path = Path()) -> Path:
@@ -163,6 +167,7 @@ DOMAIN = Domain(
     checks=language_faults,
     prepare=prepare,
     overview=overview,
+    reads=None,  # its trials are one stage after the other, each judged before the next
     closing=closing,
     page=page,
     trial_page=report_trial,
@@ -170,4 +175,5 @@ DOMAIN = Domain(
     curve=curve,
     data=Data("Texts", obtain),
     prepare_host=prepare_host,
+    gangs=True,
 )

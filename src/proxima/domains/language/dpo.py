@@ -47,6 +47,7 @@ from proxima.domains.language.stages import DPO
 from proxima.domains.language.tables import Table
 from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import Decoder
+from proxima.train.gang import gathered
 
 SCORED_AT_ONCE = 64  # texts per pass where nothing is learnt
 
@@ -217,7 +218,7 @@ def log_probs_of(
         here = numbers[chosen]
         given = jnp.asarray(np.pad(texts.given[here], (0, SCORED_AT_ONCE - len(here))))
         scored = _compiled_log_probs(base, part, layout(rows), given)
-        found[here] = np.asarray(scored)[: len(here)]
+        found[here] = np.asarray(gathered(scored))[: len(here)]
     return found
 
 

@@ -27,6 +27,7 @@ from proxima.domains.language.samples import Rows, Samples
 from proxima.domains.language.tokenizer import Ids, Tokenizer, left_padded, unpadded
 from proxima.nets import decoding
 from proxima.nets.transformer import Decoder, logits_of, merge
+from proxima.train.gang import gathered
 
 NARROWEST = 8  # the smallest width of prompts; the others are twice, four times, … as wide
 
@@ -123,7 +124,7 @@ def check_rows(prompts: Rows, base: Decoder, new_tokens: int) -> None:
     """Refuses rows with a prompt that leaves no room for a completion."""
     if prompts.ids.shape[1] + new_tokens <= base.config.context:
         return  # whatever the masks say
-    for row, count in enumerate(np.asarray(prompts.mask).sum(axis=1).tolist()):
+    for row, count in enumerate(np.asarray(gathered(prompts.mask)).sum(axis=1).tolist()):
         check_room(f"prompts[{row}]", count, new_tokens, base.config.context)
 
 

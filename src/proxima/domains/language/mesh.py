@@ -15,6 +15,7 @@ from proxima.core.errors import ProximaError
 from proxima.core.types import PyTree
 from proxima.domains.language.config import MeshConfig
 from proxima.nets.transformer import Decoder, DecoderConfig
+from proxima.train.devices import process_count
 
 DATA, TENSOR = "data", "tensor"
 BY_OUTPUTS = {"q", "k", "v", "gate", "up"}
@@ -47,7 +48,31 @@ def lay_out_rows(rows: PyTree, config: MeshConfig) -> PyTree:
                 f"model.mesh.data: a batch of {leaf.shape[0]} cannot be divided into {config.data} equal "
                 "parts; make the batch a multiple"
             )
-    return jax.device_put(rows, NamedSharding(device_mesh(config), PartitionSpec(DATA)))
+    sharding = NamedSharding(device_mesh(config), PartitionSpec(DATA))
+    if process_count() == 1:
+        return jax.device_put(rows, sharding)
+    # every process has all rows: device_put would ask the others whether theirs are the same
+    return jax.tree.map(
+        lambda leaf: jax.make_array_from_callback(
+            leaf.shape, sharding, lambda index: np.asarray(leaf)[index]
+        ),
+        rows,
+    )
+
+
+def check_gang(config: MeshConfig) -> None:
+    """An error where the mesh does not give every process of the gang its part."""
+    processes = process_count()
+    if config.tensor > 1:
+        raise ProximaError(
+            f"model.mesh.tensor: {config.tensor}, and a gang divides batches only; set it to 1 and "
+            f"model.mesh.data to a multiple of {processes}"
+        )
+    if config.data % processes:
+        raise ProximaError(
+            f"model.mesh.data: {config.data} cannot be divided among {processes} processes; make it a "
+            "multiple"
+        )
 
 
 @cache
@@ -59,6 +84,17 @@ def device_mesh(config: MeshConfig) -> Mesh:
             f"model.mesh: {config.data} × {config.tensor} devices are asked for, {len(devices)} are here; "
             "make data or tensor smaller"
         )
+    if process_count() > 1:
+        check_gang(config)
+        here = jax.local_device_count()
+        per_process = wanted // process_count()
+        if here < per_process:
+            raise ProximaError(
+                f"model.mesh.data: {config.data} takes {per_process} devices of each process, and here are "
+                f"{here}; make it smaller, or give more devices to every process"
+            )
+        of_each = [[d for d in devices if d.process_index == p] for p in range(process_count())]
+        devices = [device for own in of_each for device in own[:per_process]]
     grid = np.array(devices[:wanted]).reshape(config.data, config.tensor)
     return Mesh(grid, (DATA, TENSOR))
 

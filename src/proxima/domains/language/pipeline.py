@@ -29,6 +29,7 @@ from proxima.domains.language.stages import SFT, LanguageStage, policy_of, stage
 from proxima.domains.language.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from proxima.nets.transformer import Decoder
 from proxima.run.results import Outcome
+from proxima.train.devices import process_count
 from proxima.train.memory import Need, check_memory, tree_bytes
 from proxima.train.stage import Row, Schedule, Score, Stage
 
@@ -79,6 +80,10 @@ class Trial(NamedTuple):
     def layout(self, rows: Rows) -> Rows:
         """Rows as they lie over the mesh's devices."""
         return lay_out_rows(rows, self.scenario.model.mesh)
+
+    def layout_alone(self, rows: Rows) -> Rows:
+        """The same for what process 0 of a gang does when the others have stopped listening."""
+        return rows if process_count() > 1 else self.layout(rows)
 
     @property
     def context(self) -> int:

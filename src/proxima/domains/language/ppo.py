@@ -39,6 +39,7 @@ from proxima.domains.language.stages import PPO, size_faults
 from proxima.domains.language.tokenizer import Ids, Tokenizer, left_padded
 from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import Decoder
+from proxima.train.gang import gathered
 
 compiled_scored = partial(jax.jit, static_argnames="at_once")(scored)
 _compiled_experience = partial(jax.jit, static_argnames="kind")(learn.experience_of)
@@ -109,7 +110,7 @@ def opinions(
     models = (base, state.policy, state.value, reward.model_of_ids)
     temperature = np.float32(config.temperature)
     scoring = compiled_scored(*models, samples, temperature, at_once=at_once)
-    given = reward.given(samples) if scoring.scores is None else scoring.scores
+    given = reward.given(gathered(samples)) if scoring.scores is None else scoring.scores
     return jax.block_until_ready((scoring, given))
 
 

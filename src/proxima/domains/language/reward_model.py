@@ -25,6 +25,7 @@ from proxima.domains.language.samples import Rows
 from proxima.domains.language.tokenizer import Ids, Tokenizer, load_tokenizer, unpadded
 from proxima.nets.transformer import Decoder
 from proxima.run.files import write_json
+from proxima.train.gang import gathered
 
 SCORED_AT_ONCE = 64  # texts
 LEAST_DEVIATION = 1e-6
@@ -55,7 +56,8 @@ def text_scores(
             )
     scored = np.zeros(len(texts))
     for chosen, rows in in_batches(texts, SCORED_AT_ONCE, context):
-        scored[chosen] = np.asarray(_compiled_scores(base, part, layout(rows)))[: len(chosen)]
+        of_rows = _compiled_scores(base, part, layout(rows))
+        scored[chosen] = np.asarray(gathered(of_rows))[: len(chosen)]
     return scored
 
 

@@ -62,5 +62,6 @@ DOMAIN = Domain(
         "grid": "proxima.domains.packing.grid:NETWORK",
     },
     prepare_host=reinforcement.prepare_host,
+    gangs=True,
     film=film_of,
 )

@@ -84,9 +84,14 @@ def read_made(path: Path) -> dict[str, Any] | None:
     return made
 
 
+def price_file(config: DataConfig, name: str, root: str | Path = ".") -> Path:
+    """Where the prices of a scenario are."""
+    return synthetic_path(name, root) if config.path is None else Path(config.path)
+
+
 def read_source(config: DataConfig, name: str, root: str | Path = ".") -> Source:
     """The config's own file, or the synthetic one of the scenario's name."""
-    path = synthetic_path(name, root) if config.path is None else Path(config.path)
+    path = price_file(config, name, root)
     if config.path is None and not path.exists():
         raise ProximaError(f"{path}: no such file; {_how_to_make(config, name)}")
     bars = read_bars(path)

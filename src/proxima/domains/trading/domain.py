@@ -61,6 +61,13 @@ def trading_faults(scenario: TradingScenario) -> Iterator[Fault]:
         yield Fault((("env", "positions"),), f"{list(positions)} names a position twice")
 
 
+def reads(scenario: TradingScenario) -> list[Path]:
+    """The file of its prices."""
+    from proxima.domains.trading.data import price_file
+
+    return [price_file(scenario.data, scenario.name)]
+
+
 def prepare(scenario: TradingScenario) -> Prepared:
     """The prices divided and made into features, and accounts on each split."""
     from proxima.domains.trading.data import prepare_data
@@ -225,5 +232,7 @@ DOMAIN = Domain(
     raw_policy=raw_policy,
     evaluate_data=evaluate_data,
     data=Data("Prices", generate, Patterns(describe_patterns, write_pattern)),
+    reads=reads,
     prepare_host=reinforcement.prepare_host,
+    gangs=True,
 )

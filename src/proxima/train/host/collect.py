@@ -9,6 +9,7 @@ nothing overlaps: acting and stepping take turns. A group holds the same share o
 environments; its rows are (trials × B / groups, ...), trial by trial.
 """
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
@@ -26,7 +27,9 @@ from proxima.train.host.act import Act
 class HostCollector:
     """The training environments of all trials, in groups, and the arrays that rollouts are written to."""
 
-    def __init__(self, agent: Agent, pools: Sequence[HostEnv], trials: int, steps: int):
+    def __init__(
+        self, agent: Agent, pools: Sequence[HostEnv], trials: int, steps: int, kept: int = 1
+    ):
         self.observation_space = pools[0].observation_space
         self._agent = agent
         self._pools = list(pools)
@@ -38,8 +41,10 @@ class HostCollector:
         self._memory: list[PyTree] = []
         self._begins: list[np.ndarray | None] = []
         shape = steps, trials, len(pools), self._share
-        self._chosen = _Stores(shape)  # obs, action, aux: known before the step
-        self._given = _Stores(shape)  # what the environments answer
+        # As many rollouts are kept as may be read or written at one time.
+        self._buffers = itertools.cycle([(_Stores(shape), _Stores(shape)) for _ in range(kept)])
+        self._chosen: _Stores  # obs, action, aux: known before the step
+        self._given: _Stores  # what the environments answer
 
     def reset(self, seeds: np.ndarray) -> None:
         """Starts every environment afresh; seeds are (trials, B)."""
@@ -54,8 +59,12 @@ class HostCollector:
         ]
 
     def collect(self, explore: Act, noise: PyTree) -> tuple[Transition, float]:
-        """A rollout (T, trials × B, ...), overwritten by the next, and the seconds the environments took."""
+        """A rollout (T, trials × B, ...) and the seconds the environments took.
+
+        The next rollout overwrites it, or with two that are kept the one after the next.
+        """
         spent = 0.0
+        self._chosen, self._given = next(self._buffers)
         noises = [self._noise_of(group, noise) for group in range(len(self._pools))]
         for t in range(self._steps):
             for group, pool in enumerate(self._pools):
@@ -84,6 +93,7 @@ class HostCollector:
         acted = explore(obs, next(self._noise_of(0, noise)), memory, begins)
         action, aux = jax.tree.map(np.asarray, acted[:2])
         number, flag = np.zeros(rows, np.float32), np.zeros(rows, bool)
+        self._chosen, self._given = next(self._buffers)
         self._chosen.write(0, 0, (obs, action, aux))
         self._given.write(0, 0, (number, flag, flag, obs, flag))
         return self._rollout()

@@ -4,6 +4,14 @@
                  the rollout: `collect.py`
                  learn, one compiled call over all trials
 
+With a policy lag of one, a rollout is collected while the learner still learns from the one before:
+
+    learner        update 0 ──┐ update 1 ──┐ update 2 ──
+    environments   rollout 1 ─┘ rollout 2 ─┘ rollout 3 ─     rollout k + 1 by the policy before update k
+
+The policy that collects next is a part of the saved state, and no rollout outlasts a chunk: the first one
+of a chunk is collected while nothing is learnt. So chunks and checkpoints change nothing.
+
 The state of host environments cannot be saved, so the training loop re-seeds them at checkpoints:
 whether a run goes on or is restored there, it sees the same episodes. `evaluate.py` evaluates and
 records, in pools of its own.
@@ -11,6 +19,7 @@ records, in pools of its own.
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, final
 
@@ -42,6 +51,7 @@ class HostActors(NamedTuple):
     steps: Array  # since then, of each environment, int32 scalar
     episode_return: Array  # (B,)
     episode_length: Array  # (B,)
+    policy: PyTree = None  # that collects the next rollout; None without a lag: the learner's own
 
 
 class Pools(NamedTuple):
@@ -60,10 +70,13 @@ def host_program(
     steps: int,
     experiment_seed: int,
     remake: Remake | None = None,
+    policy_lag: int = 0,
 ) -> Program:
     """The Program of an agent on host environments, `num_envs` for each trial."""
-    collector = HostCollector(agent, pools.train(trials * num_envs), trials, steps)
+    kept = 1 + policy_lag
+    collector = HostCollector(agent, pools.train(trials * num_envs), trials, steps, kept)
     training = Training(agent, collector, num_envs, steps)
+    first = partial(_init, num_envs=num_envs, lags=policy_lag > 0)
     evaluator = HostEvaluator(agent, pools.evaluate, pools.evaluation_width, experiment_seed)
 
     def prepare(states: TrainState, episodes: int) -> TrainState:
@@ -76,10 +89,8 @@ def host_program(
         evaluator.close()
 
     return Program(
-        init=lambda seeds: _init(agent, jnp.asarray(seeds, jnp.uint32), num_envs),
-        shapes=lambda trials: jax.eval_shape(
-            partial(_init, num_envs=num_envs), agent, jnp.zeros(trials, jnp.uint32)
-        ),
+        init=lambda seeds: first(agent, jnp.asarray(seeds, jnp.uint32)),
+        shapes=lambda trials: jax.eval_shape(first, agent, jnp.zeros(trials, jnp.uint32)),
         lay_out=jax.device_put,
         prepare=prepare,
         chunk=training.run,
@@ -90,7 +101,7 @@ def host_program(
         exact_anywhere=False,
         steps_per_update=num_envs * steps,
         close=close,
-        lanes=None if remake is None else _lanes(agent, training, evaluator, remake),
+        lanes=None if remake is None else _lanes(agent, training, evaluator, remake, first),
     )
 
 
@@ -102,13 +113,18 @@ class Settings(eqx.Module):
     steps: int = eqx.field(static=True)
 
 
-def _lanes(agent: Agent, training: "Training", evaluator: HostEvaluator, remake: Remake) -> Lanes:
+def _lanes(
+    agent: Agent,
+    training: "Training",
+    evaluator: HostEvaluator,
+    remake: Remake,
+    first: Callable[..., TrainState],
+) -> Lanes:
     """The program's lanes; what they have of their own is in their learners from the first on."""
     steps, num_envs = training.shape
 
     def init(own: Settings, seeds: list[int]) -> TrainState:
-        states: TrainState = _init(agent, jnp.asarray(seeds, jnp.uint32), num_envs, own.agent)
-        return states
+        return first(agent, jnp.asarray(seeds, jnp.uint32), own=own.agent)
 
     def play(own: Settings, learners: PyTree, episodes: int, seed: int) -> Evaluation:
         return evaluator.evaluate(learners, "greedy", episodes, seed)
@@ -146,16 +162,27 @@ class Training:
         active = np.asarray(active, bool)
         self._follow(jax.device_get(states.actors), active)
         before = copied(states)
-        learner, actors, key = states.learner, states.actors, states.key
+        metrics: list[dict[str, Array]] = []
+        advance = self._in_turns if states.actors.policy is None else self._side_by_side
+        states, going, seconds = advance(states, active, updates, metrics)
+        rows, going = jax.device_get((metrics, going))
+        if not going.all():
+            states = _select(going, states, before)
+        totals = {name: np.sum([row[name] for row in rows], axis=0) for name in rows[0]}
+        times = zip(("time/env", "time/act", "time/learn"), seconds, strict=True)
+        return states, totals | {name: np.full(len(active), spent) for name, spent in times}
+
+    def _in_turns(
+        self, states: TrainState, active: np.ndarray, updates: int, metrics: list[dict[str, Array]]
+    ) -> tuple[TrainState, Array, np.ndarray]:
+        """Collect, learn, collect, learn: the states, who still may learn, and the seconds of each part."""
+        learner, actors, key, _ = states
         policy = copied(self._agent.policy(learner))
-        going: Array = jnp.asarray(active)
-        metrics, seconds = [], np.zeros(3)
+        going, seconds = jnp.asarray(active), np.zeros(3)
         for _ in range(updates):
             begun = time.perf_counter()
             key, shuffle, noise = _begin(self._agent, learner, key, active, self.shape)
-            explore = chooser(self._agent, policy, greedy=False)
-            rollout, stepping = self._collector.collect(explore, jax.device_get(noise))
-            self._steps += self.shape[0]
+            rollout, stepping = self._collect(policy, noise)
             collected = time.perf_counter()
             learner, policy, actors, sums, going = _update(
                 self._agent, learner, policy, actors, rollout, shuffle, going
@@ -165,13 +192,48 @@ class Training:
             jax.block_until_ready(learner)
             learnt = time.perf_counter()
             seconds += stepping, collected - begun - stepping, learnt - collected
-        states = TrainState(learner, actors, key)
-        rows, going = jax.device_get((metrics, going))
-        if not going.all():
-            states = _select(going, states, before)
-        totals = {name: np.sum([row[name] for row in rows], axis=0) for name in rows[0]}
-        times = zip(("time/env", "time/act", "time/learn"), seconds, strict=True)
-        return states, totals | {name: np.full(len(active), spent) for name, spent in times}
+        return TrainState(learner, actors, key), going, seconds
+
+    def _side_by_side(
+        self, states: TrainState, active: np.ndarray, updates: int, metrics: list[dict[str, Array]]
+    ) -> tuple[TrainState, Array, np.ndarray]:
+        """The same where each update but the last has the next rollout collected beside it.
+
+        Of the time to learn, only what the next rollout had to wait for is counted.
+        """
+        learner, actors, key, _ = states
+        policy, actors = actors.policy, actors._replace(policy=None)
+        newest = copied(self._agent.policy(learner))
+        going, begun = jnp.asarray(active), time.perf_counter()
+        key, shuffle, noise = _begin(self._agent, learner, key, active, self.shape)
+        rollout, stepping = self._collect(policy, noise)
+        collected = time.perf_counter()
+        seconds = np.array([stepping, collected - begun - stepping, 0.0])
+        # A thread of its own, because a program runs on the thread that calls it (devices.py).
+        with ThreadPoolExecutor(max_workers=1) as learning:
+            for later in reversed(range(updates)):
+                begun, stepping, policy = time.perf_counter(), 0.0, newest
+                update = self._agent, learner, policy, actors, rollout, shuffle, going
+                if later:  # before the update takes the learner's memory
+                    key, shuffle, noise = _begin(self._agent, learner, key, active, self.shape)
+                learnt = learning.submit(
+                    lambda parts: jax.block_until_ready(_update(*parts)), update
+                )
+                if later:
+                    rollout, stepping = self._collect(policy, noise)
+                collected = time.perf_counter()
+                learner, newest, actors, sums, going = learnt.result()
+                metrics.append(sums)
+                waited = time.perf_counter() - collected
+                seconds += stepping, collected - begun - stepping, waited
+        return TrainState(learner, actors._replace(policy=policy), key), going, seconds
+
+    def _collect(self, policy: PyTree, noise: PyTree) -> tuple[Transition, float]:
+        """The policy's next rollout, and the seconds the environments took."""
+        explore = chooser(self._agent, policy, greedy=False)
+        rollout, seconds = self._collector.collect(explore, jax.device_get(noise))
+        self._steps += self.shape[0]
+        return rollout, seconds
 
     def prepare(self, states: TrainState) -> None:
         """Compiles everything that a chunk needs; the states stay as they are."""
@@ -181,7 +243,8 @@ class Training:
         policy = self._agent.policy(states.learner)
         explore = chooser(self._agent, policy, greedy=False)
         rollout = self._collector.example(explore, jax.device_get(noise))
-        _update(self._agent, learner, policy, states.actors, rollout, shuffle, jnp.asarray(none))
+        actors = states.actors._replace(policy=None)
+        _update(self._agent, learner, policy, actors, rollout, shuffle, jnp.asarray(none))
 
     def _follow(self, actors: HostActors, active: np.ndarray) -> None:
         """Resets every environment, unless the pool stands where the active trials left it."""
@@ -205,14 +268,18 @@ def _training_seed(trial_seed: int, generation: int, index: int) -> int:
     return host_seed(first, trial_seed, generation)
 
 
-@partial(jax.jit, static_argnames="num_envs")
-def _init(agent: Agent, seeds: Array, num_envs: int, own: PyTree = None) -> TrainState:
+@partial(jax.jit, static_argnames=("num_envs", "lags"))
+def _init(
+    agent: Agent, seeds: Array, num_envs: int, own: PyTree = None, lags: bool = False
+) -> TrainState:
     def one(lane: tuple[PyTree, Array]) -> TrainState:
         own, seed = lane
         keys = first_keys(seed, num_envs)
         count, sums = jnp.zeros((), jnp.int32), jnp.zeros(num_envs)
-        actors = HostActors(seed, count, count, sums, sums)
-        return TrainState(with_own(agent, own).init(keys.weights), actors, keys.streams)
+        learner = with_own(agent, own).init(keys.weights)
+        policy = agent.policy(learner) if lags else None
+        actors = HostActors(seed, count, count, sums, sums, policy)
+        return TrainState(learner, actors, keys.streams)
 
     return jax.vmap(one)((own, seeds))
 
