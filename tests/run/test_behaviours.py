@@ -69,8 +69,8 @@ def break_trial(monkeypatch, trial: int, after: int) -> None:
     """The loss of one trial is no number once its stage has done so many updates; its state is kept."""
     prepare = start.make_runnable
 
-    def broken(scenario):
-        made = prepare(scenario)
+    def broken(scenario, gang):
+        made = prepare(scenario, gang)
         stages = [
             planned._replace(make=_breaking(planned.make, trial, after))
             for planned in made.prepared.stages

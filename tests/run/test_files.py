@@ -88,7 +88,7 @@ def test_runs_that_start_together_do_not_trip_over_each_others_links(workdir):
 
 def test_a_run_never_gets_the_directory_of_another(workdir, monkeypatch):
     numbers = iter(["0000", "0000", "0000", "0001"])
-    monkeypatch.setattr(files_module, "_new_id", lambda: f"20260101-000000-{next(numbers)}")
+    monkeypatch.setattr(files_module, "new_run_id", lambda: f"20260101-000000-{next(numbers)}")
     first, second = (create_run("logs", "same", 1) for _ in range(2))
     assert (first.run_id[-4:], second.run_id[-4:]) == ("0000", "0001")
 

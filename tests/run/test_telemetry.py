@@ -155,7 +155,8 @@ def test_one_read_per_chunk_however_many_updates_it_has(tmp_path, monkeypatch):
     """A chunk of ten updates is read once; so is an evaluation. Nothing else leaves the devices."""
     scenario = tiny(tmp_path, "training.updates_per_chunk=10", "evaluation.eval_frequency=1000000")
     built = build(scenario)
-    stage = reinforcement_stage(built.program, [0], reinforcement.settings(scenario), built.layout)
+    settings = reinforcement.settings(scenario)
+    stage = reinforcement_stage(built.program, (0,), [0], settings, built.layout)
     states = stage.prepare(stage.init())
     reads, stray, inside = [], [], []
     get, asarray = jax.device_get, np.asarray

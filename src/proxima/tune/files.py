@@ -7,13 +7,13 @@
 import difflib
 import os
 import secrets
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from proxima.core.errors import ProximaError
 from proxima.core.paths import usable_path
 from proxima.files import explaining
+from proxima.run.files import new_run_id
 
 
 class SearchFiles(NamedTuple):
@@ -60,16 +60,12 @@ def create_search(output_directory: str, name: str) -> SearchFiles:
     searches = Path(usable_path(output_directory)) / name / "tune"
     with explaining(searches):
         searches.mkdir(parents=True, exist_ok=True)
-        files = SearchFiles(searches / _new_id())
+        files = SearchFiles(searches / new_run_id())
         files.root.mkdir()
         fresh = searches / f".latest-{secrets.token_hex(4)}"
         fresh.symlink_to(files.search_id)
         os.replace(fresh, searches / "latest")
     return files
-
-
-def _new_id() -> str:
-    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 def find_search(reference: str, output_directory: str = "logs") -> SearchFiles:
