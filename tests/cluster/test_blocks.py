@@ -4,12 +4,14 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections import deque
 from types import SimpleNamespace
 
 import pytest
-from clusters import bits, living, ray_processes, small
+from clusters import bits, living, ray_processes, running_in, small
+from tiny import count_rows
 
 from proxima.cluster import pool as pools
 from proxima.cluster.address import parse_address
@@ -23,7 +25,7 @@ from proxima.core.errors import ProximaError
 from proxima.run.display import silent
 from proxima.run.resume import resume_experiment
 from proxima.run.start import run_multiple_experiments
-from proxima.scenario import load
+from proxima.scenario import dump, load
 
 
 @pytest.fixture(scope="module")
@@ -89,17 +91,26 @@ def test_a_worker_that_is_killed_costs_no_bit(here, cluster, tmp_path):
     assert bits(tmp_path) == here[1]
 
 
-def test_interrupted_on_a_cluster_and_resumed_here(here, cluster, tmp_path):
-    """A callback that raises as Ctrl-C does, in the middle of the run."""
-    heard = []
-
-    def interrupt(view):
-        heard.append(view)
-        if len(heard) == 9:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run_multiple_experiments(small(tmp_path), callback=interrupt, cluster=cluster)
+def test_interrupted_on_a_cluster_and_resumed_here(here, tmp_path):
+    """Ctrl-C in the middle of the run leaves no process behind, and what to do next."""
+    config = tmp_path / "cartpole.yaml"
+    config.write_text(dump(small(tmp_path)))
+    start = [sys.executable, "-c", "from proxima.cli import main; main()", "experiment"]
+    driver = subprocess.Popen(
+        [*start, "--config", str(config), "--cluster", "local:2"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    rows = tmp_path / "cartpole" / "latest" / "trial_0" / "metrics.jsonl"
+    while count_rows(rows) < 3 and driver.poll() is None:
+        time.sleep(0.01)
+    of_ray = ray_processes()
+    driver.send_signal(signal.SIGINT)
+    said, _ = driver.communicate(timeout=60)
+    assert of_ray and not living(of_ray) and not running_in(tmp_path), said
+    assert driver.returncode == 130 and "proxima resume" in said, said
     resume_experiment("cartpole", output_directory=str(tmp_path))
     assert bits(tmp_path) == here[1]
 
@@ -217,6 +228,12 @@ def test_blocks_of_different_widths_are_refused():
 def test_language_is_refused_in_words():
     with pytest.raises(ProximaError, match="do not train in blocks"):
         in_blocks(load("movie_critic"))
+
+
+def test_without_ray_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ProximaError, match=r"--cluster local.*proxima\[cluster\]"):
+        open_session(parse_address("local:2")).__enter__()
 
 
 def test_no_cluster_to_join_is_said_in_words():

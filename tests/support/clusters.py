@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,18 @@ def ray_processes() -> dict[int, str]:
         for pid, _, line in rows
         if any(word in line for word in words) and is_ours(int(pid))
     }
+
+
+def running_in(folder: Path) -> dict[int, str]:
+    """The processes whose working directory or command line is in the folder."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it ended while we looked
+            line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            where = Path(os.readlink(process / "cwd"))
+            if str(folder) in line or where.is_relative_to(folder):
+                found[int(process.name)] = line
+    return found
 
 
 def living(pids: Iterable[int]) -> set[int]:

@@ -81,8 +81,12 @@ def experiment(
         from proxima.run.files import new_run_id
 
         words = ["experiment", str(given[0]), *_as_words(settings, json, debug)]
-        words += [*(["--generate-data"] if generate_data else []), "--run-id", new_run_id()]
-        return _over_hosts(cluster, hosts, restarts, words)
+        words += [
+            *(["--generate-data"] if generate_data else []),
+            "--run-id",
+            run_id or new_run_id(),
+        ]
+        return _over_hosts(cluster, hosts, restarts, gang, words)
     if cluster is not None:
         from proxima.cluster.blocks import in_blocks
 
@@ -151,7 +155,7 @@ def resume(
     changes = [*(set_ or []), *as_settings({"training.max_steps": max_steps})]
     if hosts is not None:
         words = ["resume", run, "--output", output, *_as_words(changes, json, debug)]
-        return _over_hosts(cluster, hosts, restarts, words)
+        return _over_hosts(cluster, hosts, restarts, gang, words)
     files = find_run(run, output)
     scenario = load_scenario(files)
     console = run_console(stderr=json)
@@ -184,11 +188,17 @@ def _as_words(settings: Sequence[str], json: bool, debug: bool) -> list[str]:
     return words + [switch for switch, is_on in switches.items() if is_on]
 
 
-def _over_hosts(cluster: str | None, hosts: int, restarts: int, words: list[str]) -> None:
+def _over_hosts(
+    cluster: str | None, hosts: int, restarts: int, gang: Any, words: list[str]
+) -> None:
     """The command with these words as process 0 of a gang over hosts of the cluster; ends as it does."""
     from proxima.core.errors import ProximaError
     from proxima.terminal import run_console
 
+    if gang is not None:
+        raise ProximaError(
+            "--hosts: starts all processes itself; leave --process-id, --processes and --coordinator out"
+        )
     if cluster is None:
         raise ProximaError(
             "--hosts: say where they are: --cluster HOST:PORT, or --cluster local:N to try it on this machine"

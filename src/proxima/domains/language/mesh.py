@@ -62,16 +62,11 @@ def lay_out_rows(rows: PyTree, config: MeshConfig) -> PyTree:
 
 def check_gang(config: MeshConfig) -> None:
     """An error where the mesh does not give every process of the gang its part."""
-    processes = process_count()
-    if config.tensor > 1:
+    processes, devices = process_count(), config.data * config.tensor
+    if devices % processes:
         raise ProximaError(
-            f"model.mesh.tensor: {config.tensor}, and a gang divides batches only; set it to 1 and "
-            f"model.mesh.data to a multiple of {processes}"
-        )
-    if config.data % processes:
-        raise ProximaError(
-            f"model.mesh.data: {config.data} cannot be divided among {processes} processes; make it a "
-            "multiple"
+            f"model.mesh: {config.data} × {config.tensor} devices cannot be divided among {processes} "
+            "processes; make data or tensor a multiple"
         )
 
 
@@ -90,8 +85,8 @@ def device_mesh(config: MeshConfig) -> Mesh:
         per_process = wanted // process_count()
         if here < per_process:
             raise ProximaError(
-                f"model.mesh.data: {config.data} takes {per_process} devices of each process, and here are "
-                f"{here}; make it smaller, or give more devices to every process"
+                f"model.mesh: {config.data} × {config.tensor} takes {per_process} devices of each process, "
+                f"and here are {here}; make it smaller, or give more devices to every process"
             )
         of_each = [[d for d in devices if d.process_index == p] for p in range(process_count())]
         devices = [device for own in of_each for device in own[:per_process]]

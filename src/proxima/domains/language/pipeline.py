@@ -5,7 +5,8 @@ from the same bits.
 """
 
 from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from proxima.core.functions import object_at
 from proxima.core.types import PyTree
 from proxima.domains.domain import Planned, Trainable, Trained, Verdict
 from proxima.domains.language import plots
-from proxima.domains.language.config import LanguageScenario
+from proxima.domains.language.config import LanguageScenario, MeshConfig
 from proxima.domains.language.data import Texts, prompts_of, read_texts
 from proxima.domains.language.hf import check_vocabulary, load_model, save_model
 from proxima.domains.language.hf_config import decoder_config
@@ -81,10 +82,6 @@ class Trial(NamedTuple):
         """Rows as they lie over the mesh's devices."""
         return lay_out_rows(rows, self.scenario.model.mesh)
 
-    def layout_alone(self, rows: Rows) -> Rows:
-        """The same for what process 0 of a gang does when the others have stopped listening."""
-        return rows if process_count() > 1 else self.layout(rows)
-
     @property
     def context(self) -> int:
         """Tokens that its models can look at."""
@@ -136,14 +133,30 @@ def planned_stages(scenario: LanguageScenario, material: Material) -> list[Plann
 
     def make(stage: LanguageStage, number: int, directory: Callable[[int], Path]) -> Trainable:
         trial = Trial(scenario, material, number, directory(number))
-        trainable: Trainable = object_at(stage.make, stage.name)(trial)
-        return trainable
+        made: Trainable = object_at(stage.make, stage.name)(trial)
+        return made if process_count() == 1 else _judged_alone(made, stage, trial)
 
     return [
         Planned(stage.name, (number,), partial(make, stage, number), kept=True)
         for number in range(scenario.trials)
         for stage in stages_of(scenario)
     ]
+
+
+def _judged_alone(together: Trainable, stage: LanguageStage, trial: Trial) -> Trainable:
+    """The stage of a gang; process 0 judges it alone, with models that are made again on its own device."""
+
+    @cache
+    def alone() -> Trainable:
+        model = replace(trial.scenario.model, mesh=MeshConfig())
+        here = trial._replace(scenario=replace(trial.scenario, model=model))
+        made: Trainable = object_at(stage.make, stage.name)(here)
+        return made
+
+    return together._replace(
+        judge=lambda trained: alone().judge(trained),
+        export=lambda trained: alone().export(trained),
+    )
 
 
 def first_model(trial: Trial) -> Decoder:

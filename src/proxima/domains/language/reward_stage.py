@@ -196,7 +196,7 @@ def make(trial: Trial) -> Trainable:
     def judge(trained: Trained) -> Verdict:
         part, folder = trained.lanes[0].part, trained.folders[0] / FOLDER
         rows = right_padded(_reference_texts(trial, base), tokenizer.pad_id)
-        model = calibrated(base, part, rows, trial.layout_alone)
+        model = calibrated(base, part, rows, trial.layout)
         save_reward_model(model, tokenizer, folder, like)
         if (
             scenario.lora is not None
