@@ -10,7 +10,7 @@ from collections import deque
 from types import SimpleNamespace
 
 import pytest
-from clusters import bits, living, ray_processes, running_in, small
+from clusters import bits, living, ray_processes, running_in, small, worker_pids
 from tiny import count_rows
 
 from proxima.cluster import pool as pools
@@ -78,11 +78,8 @@ def test_a_worker_that_is_killed_costs_no_bit(here, cluster, tmp_path):
     def kill_one(view):
         """Once, as soon as something has been heard; `-9`, as the kernel does it when memory is short."""
         if not killed:
-            workers = [
-                pid for pid, line in ray_processes().items() if line.startswith("ray::Worker")
-            ]
-            killed.append(workers[0])
-            os.kill(workers[0], signal.SIGKILL)
+            killed.append(worker_pids()[0])
+            os.kill(killed[0], signal.SIGKILL)
 
     said = []
     display = silent()._replace(say=said.append)

@@ -1,10 +1,13 @@
 """Searches in blocks: the same bits in this process, on workers, and when killed and resumed."""
 
 import json
+import os
+import signal
 from contextlib import nullcontext
 
 import jax
 import pytest
+from clusters import living, worker_pids
 from lanes import LAMBDA, RATE, SPACE, small
 from tiny import equal_trees
 
@@ -81,7 +84,16 @@ def workers(compiled):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_workers_give_the_bits_of_this_process(method, here, workers, tmp_path):
-    files, _ = start_search(scenario_of(method, tmp_path), SILENT, workers)
+    """Also where one of them is killed after the first chunk, once: it takes seconds to start again."""
+    killed = []
+
+    def kill_one(standing) -> None:
+        if method == "asha" and not killed:
+            killed.append(worker_pids()[0])
+            os.kill(killed[0], signal.SIGKILL)
+
+    files, _ = start_search(scenario_of(method, tmp_path), SILENT._replace(show=kill_one), workers)
+    assert bool(killed) == (method == "asha") and not living(killed)
     assert content(files) == content(here(method))
 
 
@@ -107,7 +119,10 @@ def test_closing_tests_are_trained_by_whoever_carries_out_the_blocks(workdir):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_killed_at_any_chunk_and_resumed_it_is_the_same_search(method, here, workdir, monkeypatch):
+def test_killed_at_any_chunk_and_resumed_it_is_the_same_search(
+    method, here, workers, workdir, monkeypatch
+):
+    """By turns here and on the workers."""
     chunks = 0
 
     def killing(standing) -> None:
@@ -120,9 +135,9 @@ def test_killed_at_any_chunk_and_resumed_it_is_the_same_search(method, here, wor
     with pytest.raises(Killed):
         start_search(scenario_of(method), SILENT._replace(show=killing))
     files = find_search("pendulum")
-    for _ in range(100):
+    for turn in range(100):
         try:
-            resume_search(files, SILENT._replace(show=killing))
+            resume_search(files, SILENT._replace(show=killing), None if turn % 2 else workers)
             break
         except Killed:
             continue

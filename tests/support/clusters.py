@@ -81,6 +81,11 @@ def ray_processes() -> dict[int, str]:
     }
 
 
+def worker_pids() -> list[int]:
+    """The workers of the cluster that this process started."""
+    return [pid for pid, line in ray_processes().items() if line.startswith("ray::Worker")]
+
+
 def running_in(folder: Path) -> dict[int, str]:
     """The processes whose working directory or command line is in the folder."""
     found = {}
