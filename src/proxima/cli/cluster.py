@@ -29,12 +29,12 @@ def status(
     from proxima.terminal import run_console
 
     with open_session(parse_address(address)) as session:
-        found = nodes(session)
+        machines = nodes(session)
         free = dict(session.ray.available_resources())
         dashboard = session.dashboard
     if json:
         content = {
-            "nodes": [node._asdict() for node in found],
+            "nodes": [node._asdict() for node in machines],
             "free": free,
             "dashboard": dashboard,
         }
@@ -45,7 +45,7 @@ def status(
     table = Table(box=None, pad_edge=False)
     for column in ("machine", "state", "cores", "GPUs", "memory"):
         table.add_column(column, justify="left" if column in ("machine", "state") else "right")
-    for node in found:
+    for node in machines:
         has = node.resources
         memory = f"{has['memory'] / 1024**3:.1f} GB" if "memory" in has else ""
         state = "there" if node.is_alive else "lost"

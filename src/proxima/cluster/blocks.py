@@ -17,7 +17,7 @@ from functools import partial
 from proxima.build import domain_of
 from proxima.cluster.address import parse_address
 from proxima.cluster.luggage import packed
-from proxima.cluster.messages import Answer, Heard, Message, Order, written
+from proxima.cluster.messages import Answer, ChunkReport, Message, Order, written
 from proxima.cluster.pool import Done, Pool, answered
 from proxima.cluster.session import Session, nodes, open_session
 from proxima.core.errors import ProximaError
@@ -29,8 +29,7 @@ from proxima.run.train import Block, TrainBlocks
 from proxima.scenario import EnvironmentScenario, Scenario, dump, to_mapping
 from proxima.train import checkpoint
 from proxima.train.checkpoint import Stored
-from proxima.train.loop import Observer, Report
-from proxima.train.loop import heard as heard_by
+from proxima.train.loop import Observer, Report, observed
 from proxima.train.reinforcement import block_width
 
 
@@ -76,7 +75,7 @@ def _train_blocks(session: Session, run: Run, planned: int, blocks: list[Block])
         return blocks
     travelling = {number: _stored(blocks[number]) for number in going}
     pool = Pool(session, dump(run.scenario), luggage_of(run.scenario), run.display.say)
-    run.display.say(where(session, pool, len(going)))
+    run.display.say(workers_line(session, pool, len(going)))
     started, saving = time.perf_counter(), run.clock.seconds.get("save", 0.0)
     try:
         with interruptible(at_once=True):
@@ -104,7 +103,7 @@ def _until_all_end(run: Run, planned: int, blocks: dict[int, Block], pool: Pool)
         busy[done.worker] = busy.get(done.worker, 0.0) + answer.seconds
         block = blocks[done.key]
         block.recorder.board.note = pool.standing(len(blocks) - left, len(blocks))
-        block = blocks[done.key] = _heard(run, block, answer, done.answer.states)
+        block = blocks[done.key] = _recorded(run, block, answer, done.answer.states)
         run.tracker.log_parent_metrics(answers, {_metric(done.worker): busy[done.worker]})
         if block.progress.active.any():
             pool.submit(done.key, _order(run, planned, done.key, block))
@@ -147,21 +146,21 @@ def _answer(done: Done) -> Answer:
     return answered(done, Answer)
 
 
-def _heard(run: Run, block: Block, answer: Answer, states: Mapping[str, bytes]) -> Block:
+def _recorded(run: Run, block: Block, answer: Answer, states: Mapping[str, bytes]) -> Block:
     """The block after an answer, which is recorded as if it had trained here."""
     stored = {name: Stored(content, answer.leaves) for name, content in states.items()}
     lanes = [stored[str(lane)] for lane in range(len(block.stage.trials))]
     # Of a lane that was at its best more than once, only the last such state has travelled.
-    last_best = {lane: n for n, each in enumerate(answer.reports) for lane in each.best}
+    last_best = {lane: n for n, chunk in enumerate(answer.reports) for lane in chunk.best}
     recorder, progress = block.recorder, block.progress
     observer = Observer(recorder.record, recorder.save, lambda: False)
-    for number, each in enumerate(answer.reports):
-        for sentence in each.notices:
+    for number, chunk in enumerate(answer.reports):
+        for sentence in chunk.notices:
             run.display.say(sentence)
-        best = [lane for lane in each.best if last_best[lane] == number]
+        best = [lane for lane in chunk.best if last_best[lane] == number]
         is_end = number == len(answer.reports) - 1
         moment = lanes if is_end else [stored.get(f"best {lane}") for lane in range(len(lanes))]
-        progress = heard_by(observer, _report(each, best, moment))
+        progress = observed(observer, _report(chunk, best, moment))
     return block._replace(
         states=lanes,
         progress=progress,
@@ -170,15 +169,15 @@ def _heard(run: Run, block: Block, answer: Answer, states: Mapping[str, bytes]) 
     )
 
 
-def _report(heard: Heard, best: list[int], states: PyTree) -> Report:
+def _report(chunk: ChunkReport, best: list[int], states: PyTree) -> Report:
     return Report(
-        heard.progress,
-        heard.rows,
-        heard.scores,
-        heard.seconds,
-        heard.evaluate_seconds,
+        chunk.progress,
+        chunk.rows,
+        chunk.scores,
+        chunk.seconds,
+        chunk.evaluate_seconds,
         best,
-        heard.save,
+        chunk.save,
         states,
     )
 
@@ -190,11 +189,11 @@ def luggage_of(scenario: Scenario) -> dict[str, bytes]:
     return packed(to_mapping(scenario), reads(scenario))
 
 
-def where(session: Session, pool: Pool, blocks: int) -> str:
+def workers_line(session: Session, pool: Pool, blocks: int) -> str:
     """Where blocks are trained, for a person."""
     machines = len([node for node in nodes(session) if node.is_alive])
-    place = f"{blocks} blocks on {pool.width} workers of {machines} machine{'s' * (machines > 1)}"
-    return place + (f"; Ray's dashboard: {session.dashboard}" if session.dashboard else "")
+    line = f"{blocks} blocks on {pool.width} workers of {machines} machine{'s' * (machines > 1)}"
+    return line + (f"; Ray's dashboard: {session.dashboard}" if session.dashboard else "")
 
 
 def _metric(worker: str) -> str:

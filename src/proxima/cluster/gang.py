@@ -142,8 +142,8 @@ def free_port() -> int:
 
 def gang_options(rank: int, processes: int, coordinator: str) -> list[str]:
     """What a process of a gang has on its command line besides what all have."""
-    place = {"--process-id": rank, "--processes": processes, "--coordinator": coordinator}
-    return [str(word) for option in place.items() for word in option]
+    options = {"--process-id": rank, "--processes": processes, "--coordinator": coordinator}
+    return [str(word) for pair in options.items() for word in pair]
 
 
 def local_launcher(

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from proxima.cluster.address import parse_address
-from proxima.cluster.blocks import in_blocks, luggage_of, train_on, where
+from proxima.cluster.blocks import in_blocks, luggage_of, train_on, workers_line
 from proxima.cluster.messages import Message, written
 from proxima.cluster.pool import Pool, answered
 from proxima.cluster.session import Session, open_session
@@ -42,7 +42,7 @@ def _carrying(
 ) -> Iterator[Carry]:
     """Workers that know the scenario, while this is open."""
     pool = Pool(session, dump(scenario), luggage_of(scenario), say)
-    say(where(session, pool, blocks))
+    say(workers_line(session, pool, blocks))
     try:
         yield partial(_carry_out, pool)
     finally:
@@ -55,7 +55,7 @@ def _carry_out(pool: Pool, work: Mapping[int, Work]) -> dict[int, Worked]:
         pool.submit(block, Message(written(order), {LANES: states}, "lanes"))
     done: dict[int, Worked] = {}
     while len(done) < len(work):
-        each = pool.next()
-        answer = answered(each, BlockAnswer)
-        done[each.key] = Worked(answer, each.answer.states[LANES])
+        carried_out = pool.next()
+        answer = answered(carried_out, BlockAnswer)
+        done[carried_out.key] = Worked(answer, carried_out.answer.states[LANES])
     return done

@@ -36,7 +36,7 @@ class Order(NamedTuple):
     chunks: int
 
 
-class Heard(NamedTuple):
+class ChunkReport(NamedTuple):
     """A report of a chunk, without states."""
 
     progress: Progress
@@ -52,7 +52,7 @@ class Heard(NamedTuple):
 class Answer(NamedTuple):
     """What came of an order."""
 
-    reports: list[Heard]
+    reports: list[ChunkReport]
     leaves: dict[str, list[Any]]  # shapes and types of a lane's state
     compile_seconds: float
     seconds: float  # in all

@@ -123,7 +123,7 @@ class Pool:
             if not ready:
                 self._look()
                 continue
-            done = self._heard(calls[ready[0]])
+            done = self._finished(calls[ready[0]])
             if done is not None:
                 return done
 
@@ -137,7 +137,7 @@ class Pool:
             self._ray.kill(member.actor, no_restart=True)
         self._members = []
 
-    def _heard(self, member: Member) -> Done | None:
+    def _finished(self, member: Member) -> Done | None:
         """What a worker's call came to: an answer, or that it is ready, or that it is lost."""
         call, order = member.call, member.order
         member.call = member.order = None
@@ -159,8 +159,8 @@ class Pool:
 
     def _greeted(self, member: Member, result: Any) -> None:
         """A worker has said who it is and built what the scenario needs."""
-        said, error = result
-        other = read(said, Hello)
+        greeting, error = result
+        other = read(greeting, Hello)
         member.host = other.host
         _check_versions(other, member.name)
         if error:
@@ -180,9 +180,9 @@ class Pool:
                 )
             self._waiting.appendleft(order)
         member.is_ready, member.again = False, time.monotonic() + AGAIN_SECONDS
-        if not any(each.is_ready for each in self._members) and not self._is_alone:
+        if not any(other.is_ready for other in self._members) and not self._is_alone:
             self._say("No worker is left; waiting for one to start, or for a machine to join.")
-        self._is_alone = not any(each.is_ready for each in self._members)
+        self._is_alone = not any(other.is_ready for other in self._members)
 
     def _start(self, member: Member) -> None:
         member.call = member.actor.begin.remote(*self._job)

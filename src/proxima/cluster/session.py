@@ -97,11 +97,11 @@ def start_ray(ray: Any, processes: int) -> Any:
 
 def nodes(session: Session) -> list[Node]:
     """Every machine that is or was there, the living first."""
-    found = [
-        Node(each["NodeManagerAddress"], bool(each["Alive"]), dict(each["Resources"]))
-        for each in session.ray.nodes()
+    machines = [
+        Node(entry["NodeManagerAddress"], bool(entry["Alive"]), dict(entry["Resources"]))
+        for entry in session.ray.nodes()
     ]
-    return sorted(found, key=lambda node: (not node.is_alive, node.name))
+    return sorted(machines, key=lambda node: (not node.is_alive, node.name))
 
 
 def _connected(ray: Any, address: Address) -> Any:
@@ -115,14 +115,14 @@ def _connected(ray: Any, address: Address) -> Any:
 
 def _refusal(address: Address, failure: Exception) -> str:
     """Why a cluster could not be joined, and what to do."""
-    said = (str(failure).strip() or type(failure).__name__).splitlines()[0]
-    if "ersion" in said:
+    reason = (str(failure).strip() or type(failure).__name__).splitlines()[0]
+    if "ersion" in reason:
         remedy = "install the same Python and Ray on every machine"
-    elif "token" in said.lower() or "auth" in said.lower():
+    elif "token" in reason.lower() or "auth" in reason.lower():
         remedy = "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN to the cluster's token"
     else:
         remedy = "start one with `ray start --head`, or use --cluster local:2 on this machine"
-    return f"--cluster {address.value}: no cluster could be joined: {said}; {remedy}"
+    return f"--cluster {address.value}: no cluster could be joined: {reason}; {remedy}"
 
 
 def _listener(address: Address) -> tuple[str, int]:

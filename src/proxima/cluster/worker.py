@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, final
 
 from proxima.cluster.luggage import unpacked
-from proxima.cluster.messages import Answer, Heard, Message, Order, read, written
+from proxima.cluster.messages import Answer, ChunkReport, Message, Order, read, written
 from proxima.core.errors import ProximaError
 from proxima.core.types import PyTree
 from proxima.train.books import Progress, fresh_progress
@@ -107,7 +107,7 @@ def _stages(scenario: Any, root: Path) -> CarryOut:
         reports, kept = trained(stage, states, progress, order.chunks)
         leaves = next(iter(kept.values())).leaves  # the same for every lane
         answer = Answer(reports, leaves, compiled, time.perf_counter() - started)
-        return Message(written(answer), {name: each.content for name, each in kept.items()})
+        return Message(written(answer), {name: state.content for name, state in kept.items()})
 
     return carry_out
 
@@ -161,13 +161,13 @@ def _begun(
 
 def trained(
     stage: Stage, states: PyTree, progress: Progress, chunks: int
-) -> tuple[list[Heard], dict[str, Stored]]:
+) -> tuple[list[ChunkReport], dict[str, Stored]]:
     """Some chunks of a stage: the reports, and its lanes' states.
 
     The last states of a lane go by its number; those of its best moment, where it is among these chunks,
     by `best` and the number.
     """
-    reports: list[Heard] = []
+    reports: list[ChunkReport] = []
     best: dict[str, Stored] = {}
     end = progress.chunks + chunks
 
@@ -176,7 +176,7 @@ def trained(
         best.update({f"best {lane}": stored_state(lanes[lane]) for lane in report.best})
         memory = memory_metrics()
         rows = [None if row is None else row | memory for row in report.rows]
-        heard = Heard(
+        chunk = ChunkReport(
             report.progress,
             rows,
             report.scores,
@@ -186,7 +186,7 @@ def trained(
             report.save,
             stage.notices(),
         )
-        reports.append(heard)
+        reports.append(chunk)
         return {}
 
     def enough() -> bool:

@@ -92,11 +92,11 @@ def _open_blocks(
     stages = trainable.blocks or (trainable.stage,)
     settings = to_stored(run.scenario)
     own = [[folders[trial] for trial in stage.trials] for stage in stages]
-    found = [restore(stage, of, settings) for stage, of in zip(stages, own, strict=True)]
-    _say_restored(run, planned, trainable.stage, found)
+    restorations = [restore(stage, of, settings) for stage, of in zip(stages, own, strict=True)]
+    _say_restored(run, planned, trainable.stage, restorations)
     board = Board(planned.name, trainable.stage, stages)
     blocks = []
-    for stage, of, restored in zip(stages, own, found, strict=True):
+    for stage, of, restored in zip(stages, own, restorations, strict=True):
         if restored is None:
             for folder in of:
                 write_text(folder / "metrics.jsonl", "")
@@ -109,10 +109,10 @@ def _open_blocks(
 
 
 def _say_restored(
-    run: Run, planned: Planned, stage: Stage, found: Sequence[Restored | None]
+    run: Run, planned: Planned, stage: Stage, restorations: Sequence[Restored | None]
 ) -> None:
     """Where a resumed stage goes on: where its furthest block stands."""
-    restored = [each for each in found if each is not None]
+    restored = [block for block in restorations if block is not None]
     if not restored:
         folders = [run.folder(planned.name, trial) for trial in planned.trials]
         if any((folder / "metrics.jsonl").exists() for folder in folders):
@@ -121,9 +121,9 @@ def _say_restored(
     where = run.files.run_id
     if planned.name:
         where = f"trial {planned.trials[0]}, {planned.name.replace('_', ' ')},"
-    furthest = max(each.step for each in restored)
+    furthest = max(block.step for block in restored)
     run.display.say(f"Resuming {where} at {stage.unit[:-1]} {furthest:,}.")
-    if not all(each.same_layout for each in restored):
+    if not all(block.same_layout for block in restored):
         run.display.say(
             "Its trials lay on the devices in another way, so what follows may differ in the last "
             "bits from what the run would have given there."

@@ -108,10 +108,10 @@ def check_names(coordinator: str) -> None:
 
 def _address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        found = socket.getaddrinfo(host.strip("[]"), None)[0][4][0]
+        address = socket.getaddrinfo(host.strip("[]"), None)[0][4][0]
     except (OSError, UnicodeError):
         return None
-    return ipaddress.ip_address(str(found).partition("%")[0])
+    return ipaddress.ip_address(str(address).partition("%")[0])
 
 
 @final
@@ -206,13 +206,15 @@ class Member:
         if self.gang.process > 0:
             self.complain(NOTICED)
             return dict.fromkeys(others, "") if len(others) == 1 else {}
-        said: dict[int, str] = {}
+        complaints: dict[int, str] = {}
         for _ in range(int(COMPLAINT_SECONDS / 0.1)):
-            said = {other: words for other in others if (words := self._complaint_of(other))}
-            if len([words for words in said.values() if words == NOTICED]) >= len(others) - 1:
+            complaints = {other: words for other in others if (words := self._complaint_of(other))}
+            if len([words for words in complaints.values() if words == NOTICED]) >= len(others) - 1:
                 break
             time.sleep(0.1)
-        return {other: said.get(other, "") for other in others if said.get(other) != NOTICED}
+        return {
+            other: complaints.get(other, "") for other in others if complaints.get(other) != NOTICED
+        }
 
     def _complaint_of(self, process: int) -> str:
         return self._value_of(f"proxima/failed/{process}")

@@ -75,11 +75,11 @@ def train(
             save=save,
             states=states,
         )
-        progress = heard(observer, report)
+        progress = observed(observer, report)
     return states, progress
 
 
-def heard(observer: Observer, report: Report) -> Progress:
+def observed(observer: Observer, report: Report) -> Progress:
     """The observer hears a report and may stop lanes; the progress after that."""
     progress = books.stop(report.progress, observer.record(report))
     # who was stopped by the observer is not in the checkpoint that it has just made

@@ -24,4 +24,4 @@ def carry_out(programs: Programs, work: Work) -> Worked:
 
 def carry_out_here(programs: Programs, work: Mapping[int, Work]) -> dict[int, Worked]:
     """All blocks one after the other in this process."""
-    return {block: carry_out(programs, each) for block, each in work.items()}
+    return {block: carry_out(programs, order) for block, order in work.items()}
