@@ -10,7 +10,7 @@ from collections import deque
 from types import SimpleNamespace
 
 import pytest
-from clusters import bits, living, ray_processes, running_in, small, worker_pids
+from clusters import bits, ray_processes, remaining, running_in, small, worker_pids
 from tiny import count_rows
 
 from proxima.cluster import pool as pools
@@ -42,10 +42,7 @@ def cluster(compiled):
     with on_cluster("local:2") as train_blocks:
         yield train_blocks
         of_ray = set(ray_processes())
-    deadline = time.monotonic() + 20
-    while living(of_ray) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert of_ray and not living(of_ray), "Ray's processes outlive the session"
+    assert of_ray and not remaining(of_ray), "Ray's processes outlive the session"
 
 
 def said_by(scenario, **options):
@@ -103,13 +100,35 @@ def test_interrupted_on_a_cluster_and_resumed_here(here, tmp_path):
     rows = tmp_path / "cartpole" / "latest" / "trial_0" / "metrics.jsonl"
     while count_rows(rows) < 3 and driver.poll() is None:
         time.sleep(0.01)
-    of_ray = ray_processes()
+    of_ray = ray_processes(driver.pid)
     driver.send_signal(signal.SIGINT)
     said, _ = driver.communicate(timeout=60)
-    assert of_ray and not living(of_ray) and not running_in(tmp_path), said
+    assert of_ray and not remaining(of_ray) and not running_in(tmp_path), said
     assert driver.returncode == 130 and "proxima resume" in said, said
     resume_experiment("cartpole", output_directory=str(tmp_path))
     assert bits(tmp_path) == here[1]
+
+
+def test_stopped_after_its_first_block_it_says_where_that_is_and_may_have_other_settings(
+    here, tmp_path
+):
+    """The second block has no checkpoint yet."""
+    said, views = [], []
+    display = silent()._replace(say=said.append)
+
+    def stop(view):
+        views.append(view)
+        if len(views) == 17:  # a block has 16 chunks
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_multiple_experiments(small(tmp_path), display=display, callback=stop)
+    assert "Saved at step 2,048." in said[-1]
+    changes = {"evaluation.final_episodes": 3}
+    resume_experiment("cartpole", changes=changes, output_directory=str(tmp_path), display=display)
+    assert "Trial 1 stays as it is: it has used its budget at step 2,048." in said
+    assert "Trial 2" not in " ".join(said)
+    assert bits(tmp_path).keys() == here[1].keys()
 
 
 def test_a_worker_says_its_errors_in_words(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import subprocess
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -57,11 +58,12 @@ def _timeless(path: Path) -> bytes:
     return json.dumps(kept).encode()
 
 
-def ray_processes() -> dict[int, str]:
-    """The processes of Ray that this one started, and those that they did: their command lines by pid.
+def ray_processes(ancestor: int | None = None) -> dict[int, str]:
+    """The processes of Ray below a process, this one by default: their command lines by pid.
 
     Other tests may have a Ray of their own at the same time.
     """
+    ancestor = ancestor or os.getpid()
     listed = subprocess.run(
         ["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True
     )
@@ -69,15 +71,15 @@ def ray_processes() -> dict[int, str]:
     parents = {int(pid): int(parent) for pid, parent, _ in rows}
     words = ("raylet", "gcs_server", "ray::", "ray/_private", "ray/dashboard", "default_worker.py")
 
-    def is_ours(pid: int) -> bool:
-        while pid in parents and pid != os.getpid():
+    def is_below(pid: int) -> bool:
+        while pid in parents and pid != ancestor:
             pid = parents[pid]
-        return pid == os.getpid()
+        return pid == ancestor
 
     return {
         int(pid): line
         for pid, _, line in rows
-        if any(word in line for word in words) and is_ours(int(pid))
+        if any(word in line for word in words) and is_below(int(pid))
     }
 
 
@@ -96,6 +98,14 @@ def running_in(folder: Path) -> dict[int, str]:
             if str(folder) in line or where.is_relative_to(folder):
                 found[int(process.name)] = line
     return found
+
+
+def remaining(pids: Iterable[int]) -> set[int]:
+    """Those of these processes that are still there after some seconds: not all end at once."""
+    deadline = time.monotonic() + 20
+    while living(pids) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return living(pids)
 
 
 def living(pids: Iterable[int]) -> set[int]:

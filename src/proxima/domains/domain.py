@@ -67,6 +67,8 @@ class Planned(NamedTuple):
     make: Callable[[Callable[[int], Path]], Trainable]  # given the trials' directories
     # True: its result is written when it has ended, and a resumed run neither trains nor judges it again.
     kept: bool = False
+    # Its trials in parts that train, and are saved, without each other; empty: all together.
+    blocks: Sequence[tuple[int, ...]] = ()
 
 
 class Facts(NamedTuple):

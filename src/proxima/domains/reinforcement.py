@@ -320,11 +320,13 @@ def prepared(
         program = built.training or built.program
         return reinforcement_stage(program, trials, own, settings(scenario), built.layout)
 
+    trials = tuple(range(scenario.trials))
+    blocks = blocks_of(scenario.trials, side_by_side(scenario))
+
     def make(directory: Callable[[int], Path]) -> Trainable:
-        parts = blocks_of(scenario.trials, side_by_side(scenario))
         return Trainable(
-            stage=stage_of(tuple(range(scenario.trials))),
-            blocks=[stage_of(trials) for trials in parts] if len(parts) > 1 else (),
+            stage=stage_of(trials),
+            blocks=[stage_of(block) for block in blocks] if len(blocks) > 1 else (),
             judge=judge_all,
             export=partial(judging.export, scenario, built),
             draw=draw_trial,
@@ -339,7 +341,7 @@ def prepared(
 
     return Prepared(
         algorithm=scenario.algorithm.name,
-        stages=[Planned("", tuple(range(scenario.trials)), make)],
+        stages=[Planned("", trials, make, blocks=blocks)],
         summarize=added,
         final_metrics=final_metrics,
         facts=facts,

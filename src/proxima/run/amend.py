@@ -19,7 +19,7 @@ from proxima.run import results
 from proxima.run.files import RunFiles, read_rows, write_text
 from proxima.run.read import load_scenario
 from proxima.run.record import STAGE
-from proxima.run.restore import books_of, furthest_step, moment_of, saved_scenario
+from proxima.run.restore import books_of, furthest_step, saved_scenario, saved_trials
 from proxima.run.results import RunInfo, SettingsChange
 from proxima.run.session import Start
 from proxima.scenario import (
@@ -136,23 +136,24 @@ def _effects(
     info: RunInfo,
 ) -> list[str]:
     """What the change means for a stage; an error where its checkpoints do not fit or nothing would go on."""
-    folders = [files.trial(trial) / planned.name for trial in planned.trials]
     trainable = planned.make(files.trial)
     try:
         stage, settings = trainable.stage, to_stored(wanted)
-        paths = moment_of(folders, stage.schedule, settings)
-        if paths is None:
+        saved = saved_trials(files, planned, stage.schedule, settings)
+        if not saved:
             return []
+        paths = list(saved.values())
         checkpoint.check_shapes(paths[0], stage.split(stage.init())[0])
         books = books_of(paths, stage.schedule, settings)
         if info.status == "finished" and all(book.stopped for book in books):
             raise _nothing_goes_on(files, books)
         sentences = [
             f"Trial {trial} stays as it is: {_STOPPED[book.stopped]} at step {book.steps:,}."
-            for trial, book in zip(planned.trials, books, strict=True)
+            for trial, book in zip(saved, books, strict=True)
             if book.stopped is not None
         ]
         if set(keys) & set(BUDGET):
+            folders = [files.trial(trial) / planned.name for trial in saved]
             sentences.append(_comparison(before, wanted, stage, folders, books))
         return sentences
     finally:

@@ -108,15 +108,29 @@ def _reopened(
     return loop._replace(book=reopened(loop.book, schedule, anew))
 
 
+def saved_trials(
+    files: RunFiles,
+    planned: Planned,
+    schedule: Schedule | None = None,
+    settings: Settings | None = None,
+) -> dict[int, Path]:
+    """The checkpoints that a stage's trials would go on from; a trial without one is left out."""
+    saved: dict[int, Path] = {}
+    for block in planned.blocks or (planned.trials,):
+        folders = [files.trial(trial) / planned.name for trial in block]
+        saved |= zip(block, moment_of(folders, schedule, settings) or (), strict=False)
+    return saved
+
+
 def furthest_step(files: RunFiles, stages: Sequence[Planned]) -> Reached | None:
     """How far the checkpoints go; None: there is none."""
     furthest = None
     for planned in stages:
-        paths = None
+        saved: Mapping[int, Path] = {}
         with suppress(ProximaError):  # damaged: whoever resumes is told so
-            paths = moment_of([files.trial(trial) / planned.name for trial in planned.trials])
-        if paths is not None:
-            step = max(map(checkpoint.step_of, paths))
+            saved = saved_trials(files, planned)
+        if saved:
+            step = max(map(checkpoint.step_of, saved.values()))
             furthest = Reached(planned.name, planned.trials[0], step)
     return furthest
 
