@@ -143,7 +143,15 @@ def test_a_worker_says_its_errors_in_words(tmp_path, monkeypatch):
         _answer(Done(0, answer, "worker 2"))
 
 
-class Dies(Exception):
+class Fails(Exception):
+    pass
+
+
+class Dies(Fails):
+    pass
+
+
+class Vanishes(Fails):
     pass
 
 
@@ -151,11 +159,12 @@ class FakeRay:
     """Calls end in the order in which `ends` names their workers."""
 
     class exceptions:
-        RayActorError = Dies
-        RayError = Dies
+        RayError = Fails
+        RayActorError = NodeDiedError = OutOfMemoryError = Dies
+        ObjectLostError = Vanishes
 
     def __init__(self, ends):
-        self.ends = iter(ends)
+        self.ends, self.lost_answers = iter(ends), 0
 
     def wait(self, calls, num_returns, timeout):
         begun = [call for call in calls if call[1] == "begin"]
@@ -169,6 +178,9 @@ class FakeRay:
             return json.dumps(list(hello())), ""
         if call[2] == "dies":
             raise Dies
+        if call[2] == "vanishes once" and not self.lost_answers:
+            self.lost_answers += 1
+            raise Vanishes
         return call
 
 
@@ -200,6 +212,15 @@ def test_a_lost_order_is_given_to_others_but_not_for_ever(monkeypatch):
         pool.next()
     assert len([line for line in said if line.startswith("Lost worker 0")]) == 5
     assert len([line for line in said if line.startswith("No worker is left")]) == 4
+
+
+def test_an_answer_that_its_machine_took_with_it_is_asked_for_again(monkeypatch):
+    monkeypatch.setattr(pools, "AGAIN_SECONDS", 0.0)
+    said = []
+    pool = fake_pool(1, [0] * 2, said)
+    pool.submit(3, "vanishes once")
+    assert pool.next().key == 3 and pool._ray.lost_answers == 1
+    assert said[0].startswith("Lost worker 0")
 
 
 def test_an_order_that_takes_too_long_is_given_to_another_and_answered_once(monkeypatch):

@@ -141,12 +141,16 @@ class Pool:
         """What a worker's call came to: an answer, or that it is ready, or that it is lost."""
         call, order = member.call, member.order
         member.call = member.order = None
+        errors = self._ray.exceptions
         try:
             result = self._ray.get(call)
-        except self._ray.exceptions.RayActorError:
+        except (errors.RayActorError, errors.NodeDiedError, errors.OutOfMemoryError):
             self._lost(member, order)
             return None
-        except self._ray.exceptions.RayError as failure:
+        except errors.ObjectLostError:  # answered, but its machine died before we had the answer
+            self._lost(member, order)
+            return None
+        except errors.RayError as failure:
             raise ProximaError(f"--cluster: {member.name}: {failure}") from failure
         if order is None:
             self._greeted(member, result)
