@@ -144,10 +144,12 @@ class Pool:
         errors = self._ray.exceptions
         try:
             result = self._ray.get(call)
-        except (errors.RayActorError, errors.NodeDiedError, errors.OutOfMemoryError):
-            self._lost(member, order)
-            return None
-        except errors.ObjectLostError:  # answered, but its machine died before we had the answer
+        except (
+            errors.RayActorError,
+            errors.NodeDiedError,
+            errors.OutOfMemoryError,
+            errors.ObjectLostError,  # it answered, and its machine died before the answer was here
+        ):
             self._lost(member, order)
             return None
         except errors.RayError as failure:
