@@ -26,12 +26,10 @@ from proxima.train.gang import (
     Member,
     Message,
     end_lost,
-    follow,
     gang_of,
     keep_programs,
-    led,
-    shared_bytes,
 )
+from proxima.train.together import follow, led, shared_bytes
 
 __all__ = ["Gang", "GangLost", "Member", "follow_gang", "gang_of", "leading"]
 

@@ -47,7 +47,7 @@ from proxima.domains.language.stages import DPO
 from proxima.domains.language.tables import Table
 from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import Decoder
-from proxima.train.gang import gathered
+from proxima.train.together import gathered
 
 SCORED_AT_ONCE = 64  # texts per pass where nothing is learnt
 

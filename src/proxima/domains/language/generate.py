@@ -27,7 +27,7 @@ from proxima.domains.language.samples import Rows, Samples
 from proxima.domains.language.tokenizer import Ids, Tokenizer, left_padded, unpadded
 from proxima.nets import decoding
 from proxima.nets.transformer import Decoder, logits_of, merge
-from proxima.train.gang import gathered
+from proxima.train.together import gathered
 
 NARROWEST = 8  # the smallest width of prompts; the others are twice, four times, … as wide
 

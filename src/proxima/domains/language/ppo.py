@@ -39,7 +39,7 @@ from proxima.domains.language.stages import PPO, size_faults
 from proxima.domains.language.tokenizer import Ids, Tokenizer, left_padded
 from proxima.nets.lora import LoraConfig
 from proxima.nets.transformer import Decoder
-from proxima.train.gang import gathered
+from proxima.train.together import gathered
 
 compiled_scored = partial(jax.jit, static_argnames="at_once")(scored)
 _compiled_experience = partial(jax.jit, static_argnames="kind")(learn.experience_of)

@@ -25,7 +25,7 @@ from proxima.domains.language.samples import Rows
 from proxima.domains.language.tokenizer import Ids, Tokenizer, load_tokenizer, unpadded
 from proxima.nets.transformer import Decoder
 from proxima.run.files import write_json
-from proxima.train.gang import gathered
+from proxima.train.together import gathered
 
 SCORED_AT_ONCE = 64  # texts
 LEAST_DEVIATION = 1e-6
