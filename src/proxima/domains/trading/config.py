@@ -53,10 +53,12 @@ DEFAULT_FEATURES = tuple(
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """The prices: a file of the user's own, or a synthetic pattern."""
+    """The prices: a file of the user's own, real ones out of a package, or a synthetic pattern."""
 
     path: str | None = None
-    """OHLCV parquet or CSV; null reads data/raw/synthetic/<scenario's name>.parquet."""
+    """OHLCV parquet or CSV of your own; null: what source or pattern say."""
+    source: str | None = None
+    """Real prices that --generate-data takes out of a package; `proxima generate-data --list-sources`."""
     pattern: str | None = None
     """The synthetic pattern that --generate-data writes; `proxima generate-data --list` names them."""
     rows: Annotated[int, Ge(2)] = 5_000

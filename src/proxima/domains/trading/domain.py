@@ -22,12 +22,14 @@ from proxima.domains.domain import (
     PolicyStep,
     Prepared,
     RawPolicy,
+    Sources,
 )
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
 from proxima.domains.trading.page import page
 from proxima.domains.trading.patterns import describe_patterns
 from proxima.domains.trading.results import TradingSummary, TradingTrial
 from proxima.domains.trading.rollouts import REFERENCES
+from proxima.domains.trading.sources import SOURCES, describe_sources, write_source
 from proxima.domains.trading.splits import split_faults
 from proxima.report.numbers import brief
 from proxima.run.results import Summary, TrialResult
@@ -51,10 +53,18 @@ class TradingScenario(EnvironmentScenario[A, N], Generic[A, N]):
 def trading_faults(scenario: TradingScenario) -> Iterator[Fault]:
     """Data that cannot be had or divided, and positions that stand twice."""
     data = scenario.data
-    if (data.path is None) == (data.pattern is None):
-        remedy = "set one of data.pattern (synthetic prices) and data.path (your own file)"
-        which = "neither is given" if data.path is None else "both are given"
-        yield Fault((("data", "path"), ("data", "pattern")), f"{which}; {remedy}")
+    keys = ("path", "pattern", "source")
+    given = [key for key in keys if getattr(data, key) is not None]
+    if len(given) != 1:
+        remedy = (
+            "set one of data.pattern (synthetic prices), data.path (your own file) and data.source"
+        )
+        which = {0: "none is given", 2: "both are given"}.get(len(given), "all are given")
+        paths = tuple(("data", key) for key in (given or keys[:2]))
+        yield Fault(paths, f"{which}; {remedy}")
+    if data.source is not None and data.source not in SOURCES:
+        text = f"{data.source} is no source of prices; there are {', '.join(SOURCES)}"
+        yield Fault((("data", "source"),), text)
     yield from split_faults(data.split)
     positions = scenario.env.positions
     if len(set(positions)) < len(positions):
@@ -158,9 +168,11 @@ def evaluated_on(settings: Mapping[str, Any], data: Mapping[str, Any] | None) ->
 
 
 def generate(scenario: TradingScenario, root: Path) -> Path:
-    """Write the synthetic prices that the scenario describes."""
+    """Write the prices that the scenario describes."""
     from proxima.domains.trading.data import write_synthetic
 
+    if scenario.data.source is not None:
+        return write_source(scenario.data.source, root, "data.source")
     return write_synthetic(scenario.data, scenario.name, root)
 
 
@@ -231,7 +243,12 @@ DOMAIN = Domain(
     evaluated_on=evaluated_on,
     raw_policy=raw_policy,
     evaluate_data=evaluate_data,
-    data=Data("Prices", generate, Patterns(describe_patterns, write_pattern)),
+    data=Data(
+        "Prices",
+        generate,
+        Patterns(describe_patterns, write_pattern),
+        Sources(describe_sources, write_source),
+    ),
     reads=reads,
     prepare_host=reinforcement.prepare_host,
     gangs=True,
