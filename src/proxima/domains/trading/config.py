@@ -37,8 +37,9 @@ class SplitConfig:
     """Test on the bars from there to before this time; null: to the last bar."""
     folds: Annotated[int, Ge(1)] = 1
     """Walk-forward folds: each tests on the next stretch of time; 1 is a single split."""
-    fold: Annotated[int, Ge(0)] = 0
-    """Which fold this experiment is about, the earliest is 0."""
+    fold: Annotated[int, Ge(0)] | Literal["all"] = 0
+    """Which fold this experiment is about, the earliest is 0; all: every fold, trial k being of fold k modulo
+    folds, judged as one walk through time."""
     mode: Literal["anchored", "sliding"] = "anchored"
     """anchored: every fold trains from the first row; sliding: on as many rows as the first fold."""
     horizon: Annotated[int, Ge(0)] = 1
