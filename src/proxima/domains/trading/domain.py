@@ -142,7 +142,7 @@ def check_walk(scenario: TradingScenario) -> None:
     if algorithm(scenario.algorithm.name).acting == "search":
         raise ProximaError(
             f"{what}, and {scenario.algorithm.name} searches in a model of one fold's prices; set it to "
-            "one fold, or algorithm.name to ppo"
+            "one fold, or take an algorithm without a search"
         )
     if scenario.training.trials_per_block is not None:
         raise ProximaError(
