@@ -21,34 +21,52 @@ def generate_data(
         str | None, path_option("A scenario, by name or file, whose data to make.")
     ] = None,
     pattern: Annotated[str | None, typer.Option(help="A pattern to make by itself.")] = None,
+    source: Annotated[
+        str | None, typer.Option(help="Real data to take out of an installed package.")
+    ] = None,
     set_: Settings = None,
     name: Annotated[
         str | None, typer.Option(help="Name of a pattern's file; default: the pattern's.")
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show patterns and settings.")] = False,
+    list_sources: Annotated[
+        bool, typer.Option("--list-sources", help="Show the sources of real data.")
+    ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write the data that a scenario describes, or a synthetic pattern by itself."""
+    """Write the data that a scenario describes, real data of a package, or a synthetic pattern by itself."""
     from proxima.scenario import load
 
     if list_:
         _show_patterns(_patterns().describe(), json)
         return
-    if scenario is not None and pattern is None:
+    if list_sources:
+        _show_sources([about for sources in _sources() for about in sources.describe()], json)
+        return
+    if [scenario, pattern, source].count(None) != 2:
+        raise ProximaError(
+            "name what to generate: --scenario NAME, or --pattern NAME (--list shows the patterns), or "
+            "--source NAME (--list-sources shows them)"
+        )
+    if scenario is not None:
         if name is not None:
             raise ProximaError("--name: a scenario's data has the scenario's name; leave it out")
         _, path = generate_for(load(scenario, set_ or []))
-    elif pattern is not None and scenario is None:
+    elif pattern is not None:
         path = _patterns().write(pattern, name, _read_settings(set_ or []))
     else:
-        raise ProximaError(
-            "name what to generate: --scenario NAME, or --pattern NAME (--list shows the patterns)"
-        )
+        if name is not None or set_:
+            raise ProximaError(
+                "--source: what a package has is taken as it is; leave out --name and --set"
+            )
+        path = _take_source(str(source))
     if json:
         print(json_module.dumps({"path": str(path)}))
     else:
         say(f"Wrote {path}")
+        for line in origin_lines(path):
+            say(line)
 
 
 def generate_for(scenario: Any) -> tuple[str, Path]:
@@ -70,6 +88,43 @@ def _patterns() -> Any:
 
     known = [domain(name).data for name in DOMAINS]
     return next(data.patterns for data in known if data is not None and data.patterns is not None)
+
+
+def origin_lines(path: Path) -> list[str]:
+    """What is noted beside real data of where it comes from and whose it is; nothing beside other data."""
+    note = path.with_suffix(".origin.txt")
+    return note.read_text(encoding="utf-8").splitlines() if note.is_file() else []
+
+
+def _sources() -> list[Any]:
+    """The sources of every domain that has some."""
+    from proxima.build import DOMAINS, domain
+
+    known = [domain(name).data for name in DOMAINS]
+    return [data.sources for data in known if data is not None and data.sources is not None]
+
+
+def _take_source(name: str) -> Path:
+    """The data of the source of that name, written by the domain that knows it."""
+    known = {about["source"]: each for each in _sources() for about in each.describe()}
+    if name not in known:
+        raise ProximaError(f"--source: {name} is no source; there are {', '.join(known)}")
+    path: Path = known[name].write(name)
+    return path
+
+
+def _show_sources(sources: list[dict[str, Any]], json: bool) -> None:
+    from rich.table import Table
+
+    if json:
+        print_json(sources)
+        return
+    table = Table("source", "what it is", "package", "licence", "origin")
+    for about in sources:
+        keys = ("source", "description", "package", "licence", "origin")
+        table.add_row(*(about[key] for key in keys))
+    show_table(table)
+    say("Take one:  proxima generate-data --source NAME")
 
 
 def _read_settings(settings: list[str]) -> dict[str, int | float | str]:

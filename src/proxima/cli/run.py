@@ -93,7 +93,7 @@ def experiment(
         loaded = in_blocks(loaded)
 
     from proxima.cli.console import write
-    from proxima.cli.data import generate_for
+    from proxima.cli.data import generate_for, origin_lines
     from proxima.run.files import begun_run
     from proxima.run.resume import resume_experiment
     from proxima.run.screen import live_display
@@ -104,6 +104,8 @@ def experiment(
     if generate_data:
         what, path = generate_for(loaded)
         write(console, f"{what} written to {path}")
+        for line in origin_lines(path):
+            write(console, line)
     if json and gang is not None:
         keep_output()  # gloo says there whom it is connected with
     begun = begun_run(loaded.output_directory, loaded.name, run_id) if run_id else None

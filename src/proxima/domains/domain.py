@@ -126,12 +126,22 @@ class Patterns(NamedTuple):
     write: Callable[[str, str | None, Mapping[str, Any]], Path]  # pattern, file's name, settings
 
 
+class Sources(NamedTuple):
+    """Real data that published packages have in them."""
+
+    describe: Callable[
+        [], list[dict[str, Any]]
+    ]  # every source: source, description, package, licence
+    write: Callable[[str], Path]  # of a source; a note of its origin is written beside it
+
+
 class Data(NamedTuple):
     """How a domain's data is made."""
 
     what: str  # what it is, for sentences: Prices, Texts
     generate: Callable[[Any, Path], Path]  # scenario, directory → where it was written
     patterns: Patterns | None = None
+    sources: Sources | None = None
 
 
 class Overview(NamedTuple):

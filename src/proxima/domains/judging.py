@@ -62,6 +62,9 @@ class Built(NamedTuple):
     layout: Layout
     interface: Interface
     raw: Mapping[str, Any] | None = None  # what lies between raw input and observations
+    own_raw: Sequence[
+        Mapping[str, Any]
+    ] = ()  # where trials differ in it: trial k has the one at k mod len
     training: Program | None = (
         None  # of a gang, over all its processes; `program` is then this one's alone
     )
@@ -181,6 +184,8 @@ def export(scenario: Any, built: Built, trained: Trained) -> None:
             made = export_program(function, weights, policy_inputs(built))
         chosen = checkpoint.judged(trained.folders[lane], scenario.evaluation.checkpoint)
         taken = {"trial": lane, "checkpoint": {"kind": chosen.kind, "step": chosen.step}}
+        if built.own_raw:
+            taken["raw"] = built.own_raw[lane % len(built.own_raw)]
         write_policy(made, weights, description | taken, directory / "policy")
 
 

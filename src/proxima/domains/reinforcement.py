@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -28,12 +28,22 @@ from proxima.run.results import Outcome, TrialResult
 from proxima.scenario.tree import EnvironmentScenario, network
 from proxima.scenario.words import either
 from proxima.train.compiled.collect import Collector
+from proxima.train.compiled.program import Settings as Compiled
 from proxima.train.compiled.program import compiled_program
 from proxima.train.devices import DATA, Layout, plan_layout, process_count
 from proxima.train.host.program import Pools, host_program
 from proxima.train.memory import Need, check_memory, tree_bytes
 from proxima.train.reinforcement import Settings, blocks_of, reinforcement_stage
 from proxima.train.stage import Stage
+
+
+class OwnEnvs(NamedTuple):
+    """What trials do not share of their environments, trials first; None where they share it."""
+
+    training: Env
+    evaluation: Env
+    closing: Env
+
 
 METRIC = "episode return (undiscounted)"
 
@@ -69,9 +79,11 @@ def compiled(
     closing_env: Env | None = None,
     foresees: bool = False,
     sample_cost: int = 1,
+    own: OwnEnvs | None = None,
 ) -> Built:
     """The agent on a compiled environment; evaluation may have environments of its own.
 
+    `own` has what trials have of their own in these environments.
     `sample_cost` says how many samples of a small perceptron one of these nets costs.
     """
     if scenario.training.policy_lag:
@@ -108,12 +120,20 @@ def compiled(
         closing_env=closing_env,
         acting=chosen.acting,
         remake=partial(_remade, scenario, problem),
+        own=None if own is None else _own_settings(agent, collector, own),
     )
     spaces = env.observation_space, env.action_space
     if in_gang:  # judged and exported by process 0 alone, whose devices come first
         alone, training = program_on(layout=Layout(1, 1)), program_on(layout=layout)
         return Built(agent, alone, *spaces, layout, interface_of(*spaces), training=training)
     return Built(agent, program_on(layout=layout), *spaces, layout, interface_of(*spaces))
+
+
+def _own_settings(agent: Agent, collector: Collector, own: OwnEnvs) -> Compiled:
+    """Environments of the trials' own in an agent and a collector that all share."""
+    shared_agent, shared_collector = jax.tree.map(lambda _: None, (agent, collector))
+    mine = replace(shared_collector, env=own.training)
+    return Compiled(shared_agent, mine, own.evaluation, own.closing)
 
 
 def hosted(

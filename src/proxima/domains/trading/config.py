@@ -37,8 +37,9 @@ class SplitConfig:
     """Test on the bars from there to before this time; null: to the last bar."""
     folds: Annotated[int, Ge(1)] = 1
     """Walk-forward folds: each tests on the next stretch of time; 1 is a single split."""
-    fold: Annotated[int, Ge(0)] = 0
-    """Which fold this experiment is about, the earliest is 0."""
+    fold: Annotated[int, Ge(0)] | Literal["all"] = 0
+    """Which fold this experiment is about, the earliest is 0; all: every fold, trial k being of fold k modulo
+    folds, judged as one walk through time."""
     mode: Literal["anchored", "sliding"] = "anchored"
     """anchored: every fold trains from the first row; sliding: on as many rows as the first fold."""
     horizon: Annotated[int, Ge(0)] = 1
@@ -53,10 +54,12 @@ DEFAULT_FEATURES = tuple(
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """The prices: a file of the user's own, or a synthetic pattern."""
+    """The prices: a file of the user's own, real ones out of a package, or a synthetic pattern."""
 
     path: str | None = None
-    """OHLCV parquet or CSV; null reads data/raw/synthetic/<scenario's name>.parquet."""
+    """OHLCV parquet or CSV of your own; null: what source or pattern say."""
+    source: str | None = None
+    """Real prices that --generate-data takes out of a package; `proxima generate-data --list-sources`."""
     pattern: str | None = None
     """The synthetic pattern that --generate-data writes; `proxima generate-data --list` names them."""
     rows: Annotated[int, Ge(2)] = 5_000

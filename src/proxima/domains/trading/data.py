@@ -23,6 +23,7 @@ from proxima.domains.trading.config import DEFAULT_FEATURES, DataConfig, Feature
 from proxima.domains.trading.features import Column, compute, needs_volume, resolve_features
 from proxima.domains.trading.market import Market, Prepared, Scaler
 from proxima.domains.trading.ohlcv import read_bars
+from proxima.domains.trading.sources import source_path
 from proxima.domains.trading.splits import split_bounds
 from proxima.domains.trading.synthetic import GENERATOR_VERSION, generate, pattern_params
 from proxima.files import replacing
@@ -86,6 +87,8 @@ def read_made(path: Path) -> dict[str, Any] | None:
 
 def price_file(config: DataConfig, name: str, root: str | Path = ".") -> Path:
     """Where the prices of a scenario are."""
+    if config.source is not None:
+        return source_path(config.source, root)
     return synthetic_path(name, root) if config.path is None else Path(config.path)
 
 
@@ -251,7 +254,7 @@ def _described(config: DataConfig) -> dict[str, Any]:
 
 
 def _how_to_make(config: DataConfig, name: str) -> str:
-    if config.pattern is None:
+    if config.pattern is None and config.source is None:
         return "set data.path to your OHLCV parquet or CSV, or data.pattern to a synthetic pattern"
     return (
         f"make it with `proxima generate-data --scenario {name}` (a scenario of your own: its file), or "

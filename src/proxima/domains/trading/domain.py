@@ -22,12 +22,14 @@ from proxima.domains.domain import (
     PolicyStep,
     Prepared,
     RawPolicy,
+    Sources,
 )
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
 from proxima.domains.trading.page import page
 from proxima.domains.trading.patterns import describe_patterns
 from proxima.domains.trading.results import TradingSummary, TradingTrial
 from proxima.domains.trading.rollouts import REFERENCES
+from proxima.domains.trading.sources import SOURCES, describe_sources, write_source
 from proxima.domains.trading.splits import split_faults
 from proxima.report.numbers import brief
 from proxima.run.results import Summary, TrialResult
@@ -51,11 +53,22 @@ class TradingScenario(EnvironmentScenario[A, N], Generic[A, N]):
 def trading_faults(scenario: TradingScenario) -> Iterator[Fault]:
     """Data that cannot be had or divided, and positions that stand twice."""
     data = scenario.data
-    if (data.path is None) == (data.pattern is None):
-        remedy = "set one of data.pattern (synthetic prices) and data.path (your own file)"
-        which = "neither is given" if data.path is None else "both are given"
-        yield Fault((("data", "path"), ("data", "pattern")), f"{which}; {remedy}")
+    keys = ("path", "pattern", "source")
+    given = [key for key in keys if getattr(data, key) is not None]
+    if len(given) != 1:
+        remedy = (
+            "set one of data.pattern (synthetic prices), data.path (your own file) and data.source"
+        )
+        which = {0: "none is given", 2: "both are given"}.get(len(given), "all are given")
+        paths = tuple(("data", key) for key in (given or keys[:2]))
+        yield Fault(paths, f"{which}; {remedy}")
+    if data.source is not None and data.source not in SOURCES:
+        text = f"{data.source} is no source of prices; there are {', '.join(SOURCES)}"
+        yield Fault((("data", "source"),), text)
     yield from split_faults(data.split)
+    if data.split.fold == "all" and scenario.trials % data.split.folds:
+        text = f"{scenario.trials} trials do not divide among {data.split.folds} folds; make it a multiple"
+        yield Fault((("trials",), ("data", "split", "folds")), text)
     positions = scenario.env.positions
     if len(set(positions)) < len(positions):
         yield Fault((("env", "positions"),), f"{list(positions)} names a position twice")
@@ -70,40 +83,72 @@ def reads(scenario: TradingScenario) -> list[Path]:
 
 def prepare(scenario: TradingScenario) -> Prepared:
     """The prices divided and made into features, and accounts on each split."""
-    from proxima.domains.trading.data import prepare_data
-    from proxima.domains.trading.env import fill_returns, trading_env
+    from proxima.domains.trading.env import of_equal_length, own_prices, trading_env
     from proxima.domains.trading.judge import PriceRun, draw, judge, year_of
     from proxima.domains.trading.market import SPLITS
     from proxima.domains.trading.recipe import describe
+    from proxima.domains.trading.walk_forward import draw_fold, judge_walk, noted, prepare_folds
     from proxima.train.compiled.episodes import recorder
 
-    prices = prepare_data(scenario.data, scenario.name)
-    config = scenario.env
-    whole = {split: trading_env(prices.split(split), config, training=False) for split in SPLITS}
-    training = trading_env(prices.train, config, training=True)
+    folds = prepare_folds(scenario.data, scenario.name)
+    prices, config, walks = folds[0], scenario.env, len(folds) > 1
+    whole = {
+        split: of_equal_length([trading_env(fold.split(split), config, False) for fold in folds])
+        for split in SPLITS
+    }
+    training = of_equal_length([trading_env(fold.train, config, training=True) for fold in folds])
+    own = None
+    if walks:
+        check_walk(scenario)
+        lanes = [trial % len(folds) for trial in range(scenario.trials)]
+        parts = (training, whole["validation"], whole["test"])
+        own = reinforcement.OwnEnvs(*(own_prices([envs[fold] for fold in lanes]) for envs in parts))
     built = reinforcement.compiled(
-        scenario, training, whole["validation"], whole["test"], foresees=True
+        scenario, training[0], whole["validation"][0], whole["test"][0], foresees=True, own=own
     )
-    record = {}
-    for split, env in whole.items():
-        bars = len(fill_returns(prices.split(split), config.fill))
-        record[split] = recorder(built.agent, env, scenario.seed, bars)
     year = year_of(prices, scenario.data)
-    built = built._replace(raw=describe(prices, config, scenario.data.leaky, year))
-    run = PriceRun(scenario.data, config, prices, record, scenario.tried)
+    runs = []
+    for index, fold in enumerate(folds):
+        record = {
+            split: recorder(built.agent, envs[index], scenario.seed, len(envs[index].returns))
+            for split, envs in whole.items()
+        }
+        runs.append(PriceRun(scenario.data, config, fold, record, scenario.tried))
+    raws = [describe(fold, config, scenario.data.leaky, year) for fold in folds]
+    built = built._replace(raw=raws[0], own_raw=raws if walks else ())
+    noted_data = noted(folds)
     # Features that the file decided are stored by name: a resumed run has the same.
     resolved = replace(scenario, data=replace(scenario.data, features=prices.features))
     prepared = reinforcement.prepared(
         scenario,
         built,
-        judge=partial(judge, run),
-        draw=partial(draw, run),
-        facts=Facts(prices.fingerprint, partial(check_prices, prices.fingerprint)),
+        judge=partial(judge_walk, runs) if walks else partial(judge, runs[0]),
+        draw=partial(draw_fold, runs) if walks else partial(draw, runs[0]),
+        facts=Facts(noted_data, partial(check_prices, noted_data)),
         summarize=summarize,
         artifacts=("rollouts", "trades"),
         final_metrics=final_metrics,
     )
     return prepared._replace(scenario=resolved, notes=prices.notes)
+
+
+def check_walk(scenario: TradingScenario) -> None:
+    """An error where the scenario cannot train every fold at once."""
+    from proxima.build import algorithm
+    from proxima.domains.trading.walk_forward import check_trials
+
+    check_trials(scenario.trials, scenario.data.split.folds)
+    what = "data.split.fold: all"
+    if algorithm(scenario.algorithm.name).acting == "search":
+        raise ProximaError(
+            f"{what}, and {scenario.algorithm.name} searches in a model of one fold's prices; set it to "
+            "one fold, or take an algorithm without a search"
+        )
+    if scenario.training.trials_per_block is not None:
+        raise ProximaError(
+            f"{what} trains its folds side by side in one process; leave out "
+            "training.trials_per_block and --cluster, or set it to one fold"
+        )
 
 
 def summarize(results: Sequence[TrialResult], verdicts: Sequence[Any]) -> Added:
@@ -158,9 +203,11 @@ def evaluated_on(settings: Mapping[str, Any], data: Mapping[str, Any] | None) ->
 
 
 def generate(scenario: TradingScenario, root: Path) -> Path:
-    """Write the synthetic prices that the scenario describes."""
+    """Write the prices that the scenario describes."""
     from proxima.domains.trading.data import write_synthetic
 
+    if scenario.data.source is not None:
+        return write_source(scenario.data.source, root, "data.source")
     return write_synthetic(scenario.data, scenario.name, root)
 
 
@@ -231,7 +278,12 @@ DOMAIN = Domain(
     evaluated_on=evaluated_on,
     raw_policy=raw_policy,
     evaluate_data=evaluate_data,
-    data=Data("Prices", generate, Patterns(describe_patterns, write_pattern)),
+    data=Data(
+        "Prices",
+        generate,
+        Patterns(describe_patterns, write_pattern),
+        Sources(describe_sources, write_source),
+    ),
     reads=reads,
     prepare_host=reinforcement.prepare_host,
     gangs=True,

@@ -11,6 +11,7 @@ and every growth factor is kept as its distance from 1.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -67,6 +68,7 @@ class TradingEnv(eqx.Module):
     turnover_penalty: Array
     drawdown_penalty: Array
     sharpe_rate: Array
+    bars: Array  # how many of the returns there are; what follows them is padding
     last_start: Array  # episodes start between the first bar with a full window and this one
     max_steps: Array
     window: int = eqx.field(static=True)
@@ -78,7 +80,7 @@ class TradingEnv(eqx.Module):
         first = self.window - 1
         time = jax.random.randint(key, (), first, self.last_start + 1, jnp.int32)
         zero = jnp.zeros(())
-        end = time + jnp.minimum(self.max_steps, len(self.returns) - time)
+        end = time + jnp.minimum(self.max_steps, self.bars - time)
         moments = Moments(zero, zero, zero) if self.sharpe else None
         state = TradingState(time, end, zero, zero, jnp.ones(()), moments)
         return state, self._observe(time, zero)
@@ -199,6 +201,35 @@ def trading_env(market: Market, config: TradingEnvConfig, training: bool) -> Tra
     return dataclasses.replace(env, last_start=start, max_steps=jnp.asarray(max_steps, jnp.int32))
 
 
+def of_equal_length(envs: Sequence[TradingEnv]) -> list[TradingEnv]:
+    """The same environments with arrays as long as the longest has them; what is added is never reached."""
+    rows = max(len(env.features) for env in envs)
+    steps = max(len(env.returns) for env in envs)
+
+    def longer(values: Array, length: int) -> Array:
+        rest = [(0, length - len(values))] + [(0, 0)] * (values.ndim - 1)
+        return jnp.pad(values, rest)
+
+    return [
+        dataclasses.replace(
+            env,
+            features=longer(env.features, rows),
+            returns=longer(env.returns, steps),
+            marks=longer(env.marks, steps + 1),
+        )
+        for env in envs
+    ]
+
+
+def own_prices(envs: Sequence[TradingEnv]) -> TradingEnv:
+    """What lanes with these environments have of their own, lanes first; None for what they share."""
+    empty = jax.tree.map(lambda _: None, envs[0])
+    names = ("features", "returns", "marks", "bars", "last_start", "max_steps")
+    own = {name: jnp.stack([getattr(env, name) for env in envs]) for name in names}
+    lanes: TradingEnv = dataclasses.replace(empty, **own)
+    return lanes
+
+
 def one_bar_env(
     features: NDArray[np.float32], market_return: float, mark: float, config: TradingEnvConfig
 ) -> TradingEnv:
@@ -259,6 +290,7 @@ def _env(
         turnover_penalty=numbers(config.turnover_penalty),
         drawdown_penalty=numbers(config.drawdown_penalty),
         sharpe_rate=numbers(config.sharpe_rate),
+        bars=jnp.asarray(len(returns), jnp.int32),
         last_start=jnp.asarray(config.window - 1, jnp.int32),
         max_steps=jnp.asarray(len(returns), jnp.int32),
         window=config.window,

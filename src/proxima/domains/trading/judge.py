@@ -13,7 +13,7 @@ earned nothing is no yardstick: where the best is to stay out, all that divides 
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -70,6 +70,13 @@ class PriceRun(NamedTuple):
     tried: int = 1  # configurations among which the settings were chosen
 
 
+class Played(NamedTuple):
+    """An account and its trades."""
+
+    done: Account
+    trades: list[Trade]
+
+
 def judge(prices: PriceRun, trained: Trained, outcomes: list[Outcome]) -> Verdict:
     """The outcomes with what each trial made of the prices; rollouts are written."""
     root = trained.trials[0].parent
@@ -81,27 +88,54 @@ def judge(prices: PriceRun, trained: Trained, outcomes: list[Outcome]) -> Verdic
     compared = references(prices.prepared, prices.env, year, keep)
     trials, log_returns = [], []
     for state, directory in zip(trained.lanes, trained.trials, strict=True):
-        splits = {}
-        for split in prices.record:
-            done = _recorded(prices, split, state.learner)
-            _write(directory / "rollouts" / f"{split}.parquet", prices, split, done)
-            trades = account_trades(prices.prepared.split(split), prices.env, done)
-            _write_trades(directory / "trades" / f"{split}.parquet", prices, split, trades)
-            sheet = metrics.tear_sheet(done, trades, year.bars)
-            splits[split] = assess(done, sheet, prices.data.leaky, compared.splits[split])
-            if split == "test":
-                log_returns.append(done.log_return)
-        trials.append(TradingTrial(splits=splits, periods_per_year=year.bars))
-    summary = _summary(prices.tried, year, root, compared, trials, log_returns)
-    for alarm in summary.alarms:
-        trained.say(f"Too good to be true? {alarm}. Look for a leak before you believe it.")
-    sheets = vars(compared.splits["test"]).items()
-    known = {name: sheet["log_return"] for name, sheet in sheets if sheet and name != "random"}
+        played = play_splits(prices, state.learner, directory)
+        trials.append(assess_splits(played, prices.data.leaky, compared, year))
+        log_returns.append(played["test"].done.log_return)
+    summary = summarize(prices.tried, year, root, compared, trials, log_returns)
+    say_alarms(trained, summary.alarms)
     outcomes = [
-        dataclasses.replace(outcome, details=trial, baselines={**outcome.baselines, **known})
+        with_details(outcome, trial, compared)
         for outcome, trial in zip(outcomes, trials, strict=True)
     ]
     return Verdict(outcomes, summary)
+
+
+def play_splits(prices: PriceRun, learner: PyTree, directory: Path) -> dict[str, Played]:
+    """A learner's greedy run over every split; rollouts and trades are written to its trial's directory."""
+    played = {}
+    for split in prices.record:
+        done = _recorded(prices, split, learner)
+        _write(directory / "rollouts" / f"{split}.parquet", prices, split, done)
+        trades = account_trades(prices.prepared.split(split), prices.env, done)
+        _write_trades(directory / "trades" / f"{split}.parquet", prices, split, trades)
+        played[split] = Played(done, trades)
+    return played
+
+
+def assess_splits(
+    played: Mapping[str, Played], leaky: bool, compared: References, year: Year
+) -> TradingTrial:
+    """What was played on every split against the references there."""
+    splits = {
+        split: assess(
+            done, metrics.tear_sheet(done, trades, year.bars), leaky, compared.splits[split]
+        )
+        for split, (done, trades) in played.items()
+    }
+    return TradingTrial(splits=splits, periods_per_year=year.bars)
+
+
+def say_alarms(trained: Trained, alarms: Sequence[str]) -> None:
+    """What is too good to be true, to the user."""
+    for alarm in alarms:
+        trained.say(f"Too good to be true? {alarm}. Look for a leak before you believe it.")
+
+
+def with_details(outcome: Outcome, trial: TradingTrial, compared: References) -> Outcome:
+    """The outcome with what its trial made of the prices, and what others did."""
+    sheets = vars(compared.splits["test"]).items()
+    known = {name: sheet["log_return"] for name, sheet in sheets if sheet and name != "random"}
+    return dataclasses.replace(outcome, details=trial, baselines={**outcome.baselines, **known})
 
 
 def draw(prices: PriceRun, trained: Trained, lane: int, outcome: Outcome) -> None:
@@ -135,13 +169,14 @@ def _write_trades(path: Path, prices: PriceRun, split: str, trades: list[Trade])
     trades_frame(trades, market.time[rows.start : rows.stop + 1]).write_parquet(path)
 
 
-def _summary(
+def summarize(
     tried: int,
     year: Year,
     root: Path,
     compared: References,
     trials: list[TradingTrial],
     log_returns: list[Floats],
+    what: str = "trials",
 ) -> TradingSummary:
     """What all trials come to; `log_returns` are those of each trial on the test split."""
     validated = [trial.splits["validation"].agent["log_return"] for trial in trials]
@@ -163,7 +198,7 @@ def _summary(
         score={split: _scores(rows) for split, rows in scores.items()},
         chosen_trial=chosen,
         deflated_sharpe=plain(ratio),
-        alarms=tuple(_alarms(trials)),
+        alarms=tuple(_alarms(trials, what)),
         periods_per_year=year.bars,
         periods_from=year.source,
     )
@@ -195,7 +230,7 @@ def _earlier_sharpes(root: Path, year: Year) -> list[float]:
     return sharpes
 
 
-def _alarms(judged: list[TradingTrial]) -> list[str]:
+def _alarms(judged: list[TradingTrial], what: str) -> list[str]:
     """A sentence for every split on which trials are too good: how many, and about what the first is."""
     sentences = []
     for split in SPLITS:
@@ -203,7 +238,9 @@ def _alarms(judged: list[TradingTrial]) -> list[str]:
         suspicious = [trial for trial, reason in enumerate(reasons) if reason]
         if suspicious:
             first = suspicious[0]
-            trials = f"{len(suspicious)} of {len(judged)} trials, the first being trial {first}"
+            trials = (
+                f"{len(suspicious)} of {len(judged)} {what}, the first being {what[:-1]} {first}"
+            )
             sentences.append(f"{split} split, {trials}: {'; '.join(reasons[first])}")
     return sentences
 
@@ -270,14 +307,23 @@ def stretch_references(
 
 def _chance(market: Market, env: TradingEnvConfig) -> Chance:
     """Mean and interval of the log return of uniformly random targets."""
+    return chance_of(chance_ends(market, env))
+
+
+def chance_ends(market: Market, env: TradingEnvConfig, seed: int = 0) -> list[float]:
+    """The log returns of uniformly random targets, one for each run."""
     returns = returns_of(market, env)
     runs = max(LEAST_RANDOM_RUNS, min(baselines.RANDOM_RUNS, RANDOM_BARS // len(returns)))
-    ends = [
+    return [
         float(account(targets, returns, env.fee, env.borrow_rate, env.slippage).log_value[-1])
-        for targets in baselines.random_targets(market, env, runs)
+        for targets in baselines.random_targets(market, env, runs, seed)
     ]
+
+
+def chance_of(ends: Sequence[float]) -> Chance:
+    """Mean and interval of such runs."""
     low, high = np.percentile(ends, metrics.INTERVAL)
-    return Chance(mean=float(np.mean(ends)), low=float(low), high=float(high), runs=runs)
+    return Chance(mean=float(np.mean(ends)), low=float(low), high=float(high), runs=len(ends))
 
 
 def assess(

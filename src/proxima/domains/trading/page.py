@@ -82,10 +82,11 @@ def page(run: RunData) -> Page:
         figures=_key_figures(summary),
         sections=[
             returns.learning_section(run, "Evaluated on the validation split."),
+            *_walk(summary),
             html.section(
                 "Test split",
                 *pictures,
-                *([] if median is None else _trades(run, median)),
+                *([] if median is None or rollouts.borders else _trades(run, median)),
                 html.tag("h3", "Metrics"),
                 _metric_table(summary, "test"),
                 html.tag("p.note", _annual(run)),
@@ -93,7 +94,7 @@ def page(run: RunData) -> Page:
                 html.fold("Train split", _metric_table(summary, "train")),
             ),
             *levels_sections(run),
-            html.section("Trials", *_trials(summary, median)),
+            html.section("Trials", *_trials(summary, None if rollouts.borders else median)),
         ],
         commands=returns.commands(run),
         facts=returns.facts(run),
@@ -210,12 +211,15 @@ def _key_figures(summary: Summary) -> list[tuple[str, html.Content]]:
     """The few numbers at the top, with their names."""
     details: TradingSummary = summary.details
     test, chosen = details.aggregate["test"], details.chosen_trial
-    sharpe = summary.trials[chosen].details.splits["test"].agent["sharpe"]
-    words = f"that trial {chosen}'s true Sharpe ratio is above the luckiest trial's without skill"
+    trials, one = [trial.details for trial in summary.trials], "trial"
+    if details.walk is not None:
+        trials, one = list(details.walk.seeds), "walk"
+    sharpe = trials[chosen].splits["test"].agent["sharpe"]
+    words = f"that {one} {chosen}'s true Sharpe ratio is above the luckiest {one}'s without skill"
     deflated, said = share(details.deflated_sharpe), f"probability {words}"
     if sharpe is None or sharpe <= 0:
         # A probability next to 50 % beside a loss would read as if there were skill.
-        deflated, said = "none", f"trial {chosen}'s Sharpe ratio is not above 0"
+        deflated, said = "none", f"{one} {chosen}'s Sharpe ratio is not above 0"
     return [
         ("Log return", with_interval(test["log_return"])),
         *_scores(details, "test"),
@@ -223,6 +227,52 @@ def _key_figures(summary: Summary) -> list[tuple[str, html.Content]]:
         ("Maximum drawdown", with_interval(test["max_drawdown"], share)),
         ("Deflated Sharpe ratio", html.join([deflated, " ", html.tag("small", said)])),
     ]
+
+
+def _walk(summary: Summary) -> list[html.Markup]:
+    """The folds of a walk-forward experiment: where each lies, and what was made of it."""
+    walk = summary.details.walk
+    if walk is None:
+        return []
+    head = ["Fold", "Train", "Validation", "Test", "Log return, mean and range over seeds"]
+    head += ["Buy and hold"]
+    rows: list[list[html.Content]] = [
+        [
+            str(index),
+            *(" … ".join(fold.spans[split]) for split in ("train", "validation", "test")),
+            _range_of([value for value in fold.log_returns if value is not None]),
+            figure(fold.buy_and_hold),
+        ]
+        for index, fold in enumerate(walk.folds)
+    ]
+    count = len(walk.folds)
+    note = (
+        f"{count} folds × {len(walk.seeds)} seeds, trained as one program. Each fold is scaled and trained "
+        "on what lies before its test, with rows left out between. A walk is one seed's tests end to end, "
+        "starting flat in each fold; baselines and chance walk in the same way, and all figures above and in "
+        "the next section is of whole walks."
+    )
+    odds = "cannot be told: it needs at least two walks over the same bars"
+    if walk.overfitting is not None:
+        odds = (
+            f"{share(walk.overfitting)} over {walk.strategies} walks tried on these bars: how often the best "
+            "of one half of time is in the lower half in the other. One half is what noise gives; near 0, "
+            "choosing means something."
+        )
+    return [
+        html.section(
+            "Walk-forward",
+            html.table(head, rows, "folds"),
+            html.tag("p.note", note),
+            html.tag("p", html.tag("strong", "Probability of backtest overfitting: "), odds),
+        )
+    ]
+
+
+def _range_of(values: list[float]) -> str:
+    if not values:
+        return "–"
+    return f"{figure(float(np.mean(values)))} [{figure(min(values))}, {figure(max(values))}]"
 
 
 def _scores(details: TradingSummary, split: str) -> list[tuple[str, html.Content]]:
@@ -237,10 +287,10 @@ def _scores(details: TradingSummary, split: str) -> list[tuple[str, html.Content
 
 def _pictures(trial: int, rollouts: Rollouts) -> list[html.Content]:
     """The pictures and the calendar of one trial, the value of all."""
-    rollout = rollouts.trials[trial]
+    rollout, one = rollouts.trials[trial], "walk" if rollouts.borders else "trial"
     bars, (first, last) = len(rollout), times(rollout)[[0, -1]].astype("M8[D]")
     intro = (
-        f"{bars:,} bars from {first} to {last}. Shown in bold and below: trial {trial}, the one "
+        f"{bars:,} bars from {first} to {last}. Shown in bold and below: {one} {trial}, the one "
         "with the median log return on this split."
     )
     value = html.picture(
@@ -251,12 +301,12 @@ def _pictures(trial: int, rollouts: Rollouts) -> list[html.Content]:
     if bars >= 2 * window:
         draw = partial(plots.rolling_sharpe_plot, rollouts, window, trial)
         sharpe = [html.picture(draw, "Rolling Sharpe ratio")]
-    draw = partial(plots.actions_over_price, rollout, f"Position over price, trial {trial}")
+    draw = partial(plots.actions_over_price, rollout, f"Position over price, {one} {trial}")
     actions = html.picture(draw, "Held position over the price")
-    return [html.tag("p", intro), value, *sharpe, actions, *_calendar(rollout, trial)]
+    return [html.tag("p", intro), value, *sharpe, actions, *_calendar(rollout, f"{one} {trial}")]
 
 
-def _calendar(rollout: "pl.DataFrame", trial: int) -> list[html.Content]:
+def _calendar(rollout: "pl.DataFrame", whose: str) -> list[html.Content]:
     """A table of a trial's returns by month, day or hour."""
     by_time = calendar(times(rollout), rollout["log_return"])
     finite = np.abs(by_time.values[np.isfinite(by_time.values)])
@@ -267,7 +317,7 @@ def _calendar(rollout: "pl.DataFrame", trial: int) -> list[html.Content]:
             "" if np.isnan(cell) else html.shaded(_percent(cell), cell / full) for cell in values
         ]
         rows.append([name, *cells, _percent(total) if np.isfinite(total) else ""])
-    title = f"Returns by {by_time.unit} in percent, trial {trial}"
+    title = f"Returns by {by_time.unit} in percent, {whose}"
     return [html.tag("h3", title), html.table(["", *by_time.columns, "Total"], rows, "calendar")]
 
 
@@ -308,15 +358,21 @@ def _trials(summary: Summary, median: int | None) -> list[html.Markup]:
     """A table with a row for each trial, and how to read it."""
     head = ["Trial", "Seed", "Log return, test", "Score", "Sharpe", "Drawdown"]
     head += ["Log return, validation", "Log return, train", "Steps"]
-    chosen = summary.details.chosen_trial
+    walk = summary.details.walk
+    chosen = None if walk is not None else summary.details.chosen_trial
     mark = " (median)" if len(summary.trials) <= MOST_ROWS else ""  # a longer table names it itself
     rows = [_trial_row(trial, mark if trial.trial == median else None) for trial in summary.trials]
     earned = [trial.details.splits["test"].agent["log_return"] for trial in summary.trials]
-    note = (
-        "Intervals are over the bars of the test split: what another such stretch might give. Trial "
-        f"{chosen} is the best on the validation split, the one to choose without having seen the test."
-    )
-    whole = trials_table(head, rows, earned, {chosen: "best on validation"})
+    note = "Intervals are over the bars of the test split: what another such stretch might give."
+    if chosen is not None:
+        note += (
+            f" Trial {chosen} is the best on the validation split, the one to choose without having seen the "
+            "test."
+        )
+    if walk is not None:
+        note += f" Trial k is of fold k modulo {len(walk.folds)}, and all of it is about that fold."
+    marks = {} if chosen is None else {chosen: "best on validation"}
+    whole = trials_table(head, rows, earned, marks)
     return [whole, html.tag("p.note", note)]
 
 

@@ -113,7 +113,8 @@ def equity_and_drawdown(rollouts: Rollouts, bold: int, width: float = style.WIDT
     agents = {trial: log_value(frame["log_return"]) for trial, frame in rollouts.trials.items()}
     low, high, leaves = _range([*agents.values()], references)
     shares = np.exp(high - low) > LOGARITHMIC
-    keys = _trial_keys(f"trial {bold} {_times(agents[bold][-1])}", len(agents))
+    one = "walk" if rollouts.borders else "trial"
+    keys = _trial_keys(f"{one} {bold} {_times(agents[bold][-1])}", len(agents))
     for name, value in references.items():
         note = " (off the scale)" if leaves and name == "foresight" else ""
         keys.append(KEYS[name]._replace(name=f"{KEYS[name].name} {_times(value[-1])}{note}"))
@@ -125,6 +126,9 @@ def equity_and_drawdown(rollouts: Rollouts, bold: int, width: float = style.WIDT
 
     longest = max(rollouts.trials.values(), key=len)
     across = panels.bar_edges(longest)
+    for border in rollouts.borders:
+        for axes in (top, bottom):
+            axes.axvline(across[border], color=style.SOFT, linewidth=0.8, zorder=0)
     for name, value in references.items():
         panels.draw_line(top, across, up(value), KEYS[name])
     _draw_trials(top, across, {trial: up(value) for trial, value in agents.items()}, bold)

@@ -54,6 +54,26 @@ class References(Result):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Fold(Result):
+    """One fold of a walk: of each split its first and last bar, and what trials made of its test."""
+
+    spans: Mapping[str, tuple[str, str]]
+    bars: int  # decisions of its test split
+    log_returns: tuple[Number, ...]  # on its test split, by seed
+    buy_and_hold: Number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Walk(Result):
+    """All folds one after the other: seed s is trials s·F … s·F + F − 1, of F folds."""
+
+    folds: tuple[Fold, ...]
+    seeds: tuple[TradingTrial, ...]  # each its folds' accounts end to end
+    overfitting: Number  # probability, of choosing the best of all that was tried on these bars
+    strategies: int  # that were tried on them: the seeds of this run and of earlier ones
+
+
+@dataclass(frozen=True, kw_only=True)
 class TradingSummary(Result):
     """All trials on all splits."""
 
@@ -67,3 +87,6 @@ class TradingSummary(Result):
     # say it in their scenario alone.
     periods_per_year: Number = None
     periods_from: str = "data.periods_per_year"
+    walk: Walk | None = (
+        None  # where every fold was trained; all of the above is then over its seeds
+    )

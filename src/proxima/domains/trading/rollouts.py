@@ -5,6 +5,7 @@ fill_price, target, weight, log_return, equity, drawdown.
 """
 
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -51,18 +52,24 @@ class Rollouts(NamedTuple):
     trials: Mapping[int, "pl.DataFrame"]
     references: Mapping[str, "pl.DataFrame"]
     periods_per_year: float
+    borders: tuple[int, ...] = ()  # bars at which another fold begins; trials are then whole walks
 
 
 def read_rollouts(run: RunData) -> Rollouts:
     """The frames of a run on the test split, with the columns that pictures and tables use."""
     import polars as pl
 
+    walk = run.summary.details.walk
     trials = {k: run.trial(k) / "rollouts" / "test.parquet" for k in range(len(run.summary.trials))}
+    if walk is not None:
+        walked = run.directory / "rollouts"
+        trials = {k: walked / f"walk_{k}_test.parquet" for k in range(len(walk.seeds))}
     others = {name: run.directory / "rollouts" / f"{name}_test.parquet" for name in REFERENCES}
     return Rollouts(
         {k: pl.read_parquet(path, columns=COLUMNS) for k, path in trials.items() if path.is_file()},
         {k: pl.read_parquet(path, columns=COLUMNS) for k, path in others.items() if path.is_file()},
         periods_per_year(run),
+        () if walk is None else tuple(accumulate(fold.bars for fold in walk.folds[:-1])),
     )
 
 

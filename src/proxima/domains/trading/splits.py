@@ -44,7 +44,12 @@ class Stretch(NamedTuple):
 
 def split_faults(split: SplitConfig) -> Iterator[Fault]:
     """What contradicts itself in the settings of a split, whatever the data."""
-    if split.fold >= split.folds:
+    if split.fold == "all":
+        if split.folds < 2:
+            yield _fault(
+                "all needs several folds; set data.split.folds to 2 or more", "fold", "folds"
+            )
+    elif split.fold >= split.folds:
         text = f"{split.fold} is not one of {split.folds} folds; the first is 0, the last"
         yield _fault(f"{text} {split.folds - 1}", "fold", "folds")
     validation, test = _shares(split)
@@ -64,7 +69,7 @@ def split_bounds(time: NDArray[np.datetime64], split: SplitConfig, purge: int) -
     trained, validated, first, end = (
         _by_date(time, split, purge) if by_date else _by_share(len(time), split, purge)
     )
-    tested, fold = end - first, split.fold
+    tested, fold = end - first, 0 if split.fold == "all" else split.fold
     test = (first + fold * tested // split.folds, first + (fold + 1) * tested // split.folds)
     validation = (test[0] - purge - validated, test[0] - purge)
     stop = validation[0] - purge

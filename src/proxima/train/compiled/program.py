@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from proxima.core.algorithm import Acting
@@ -25,7 +26,16 @@ from proxima.train.compiled.collect import Collector
 from proxima.train.compiled.episodes import evaluator, recorder
 from proxima.train.compiled.levels import Leveled, at_standing, followed, only
 from proxima.train.compiled.profile import profiler
-from proxima.train.devices import TRIAL, Layout, lay_out, on_devices, over_trials, specs, zeros_like
+from proxima.train.devices import (
+    TRIAL,
+    Layout,
+    lay_out,
+    make_mesh,
+    on_devices,
+    over_trials,
+    specs,
+    zeros_like,
+)
 from proxima.train.program import Evaluation, Lanes, Policy, Program
 from proxima.train.stage import is_watched
 
@@ -51,22 +61,34 @@ def compiled_program(
     closing_env: Env | None = None,
     acting: Acting = "act",
     remake: Remake | None = None,
+    own: Settings | None = None,
 ) -> Program:
-    """The Program of an agent on a compiled environment; evaluation may have environments of its own."""
+    """The Program of an agent on a compiled environment; evaluation may have environments of its own.
+
+    `own` has what trials do not share of the settings, trials first, and None elsewhere.
+    """
     evaluation_env = evaluation_env or collector.env
     closing_env = closing_env or evaluation_env
     settings = Settings(agent, collector, evaluation_env, closing_env)
-    evaluate = evaluator(agent, evaluation_env, layout, experiment_seed)
+    on_trials = NamedSharding(make_mesh(layout), P(TRIAL))
+    own = None if own is None else jax.device_put(own, on_trials)
+    training = None if own is None else (own.agent, own.collector)
+
+    def player(env: Env, theirs: PyTree) -> Callable[[PyTree, Policy, int], Evaluation]:
+        play = evaluator(agent, env, layout, experiment_seed)
+        return play if own is None else partial(play, own=(own.agent, theirs))
+
+    evaluate = player(evaluation_env, own and own.evaluation_env)
 
     def init(seeds: list[int]) -> TrainState:
         # Made on one device and then laid out: made in place, it would need the devices to talk.
-        return lay_out(_init(agent, collector, np.asarray(seeds, np.uint32)), layout)
+        return lay_out(_init(agent, collector, np.asarray(seeds, np.uint32), training), layout)
 
     def run(
         states: TrainState, active: np.ndarray, updates: int
     ) -> tuple[TrainState, dict[str, np.ndarray]]:
         amount = jnp.asarray(active), jnp.int32(updates)
-        states, sums = chunk(layout, agent, collector, states, *amount)
+        states, sums = chunk(layout, agent, collector, states, *amount, training)
         return states, jax.device_get(sums)
 
     def prepare(states: TrainState, episodes: int) -> TrainState:
@@ -91,12 +113,13 @@ def compiled_program(
         prepare=prepare,
         chunk=run,
         evaluate=evaluate,
-        examine=evaluator(agent, closing_env, layout, experiment_seed),
+        examine=player(closing_env, own and own.closing_env),
         record=recorder(agent, closing_env, experiment_seed),
         steps_per_update=collector.num_envs * collector.steps,
         examine_level=None if collector.course is None else examine_level,
         profile=profiler(partial(chunk, layout, agent), agent, collector, layout, acting),
-        lanes=None if remake is None else _lanes(settings, layout, remake),
+        # A search gives lanes numbers of their own; both at once has no use yet.
+        lanes=None if remake is None or own is not None else _lanes(settings, layout, remake),
     )
 
 
