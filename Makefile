@@ -8,7 +8,7 @@ FULL := $(VENV)/.installed-full
 # Files are compiled when first imported: most never are, and compiling them all takes longer than copying them.
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo check test learn lint bench results fuzz chaos setup clean
+.PHONY: demo check test learn lint bench results fuzz chaos docs setup clean
 
 setup: $(FULL)
 
@@ -63,6 +63,10 @@ bench: setup
 # Every shipped scenario that is not finished yet, but for the long ones; then the table in docs/results.md.
 results: setup
 	$(BIN)/python benchmarks/results.py
+
+# docs/ as a site, in site/; look at it with `python3 -m http.server --directory site`.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -1,4 +1,4 @@
-"""The recipes of CONTRIBUTING.md, followed to the letter: their files written, used and run."""
+"""The recipes of docs/howto, followed to the letter: their files written, used and run."""
 
 import re
 import runpy
@@ -12,11 +12,14 @@ import proxima
 from proxima.build import algorithm
 from proxima.scenario import load
 
-TEXT = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
+HOW_TO = Path(__file__).parent.parent / "docs" / "howto"
+PAGES = ("environment", "network", "algorithm", "domain")  # every block of code is a file
+WHOLE = "".join((HOW_TO / f"{page}.md").read_text() for page in PAGES)
+TEXT = WHOLE + (HOW_TO / "reward.md").read_text()  # where some blocks are parts of a scenario
 BLOCKS = re.findall(
     r"^```(?:python|yaml)\n# (\S+\.\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL
 )
-MODULES = ("guess", "corridor", "reinforce", "corridors")
+MODULES = ("guess", "corridor", "reinforce", "corridors", "gated", "shaped")
 
 
 @pytest.fixture
@@ -31,9 +34,10 @@ def recipes(workdir, monkeypatch):
 
 
 def test_every_block_of_code_names_its_file():
-    fences = re.findall(r"^```(?:python|yaml)$", TEXT, re.MULTILINE)
+    fences = re.findall(r"^```(?:python|yaml)$", WHOLE, re.MULTILINE)
     names = [name for name, _ in BLOCKS]
-    assert len(fences) == len(names) == len(set(names)) and len(names) >= 7
+    in_reward = ["shaped.py", "shaped.yaml"]
+    assert len(fences) + len(in_reward) == len(names) == len(set(names)) and len(names) >= 11
     assert {f"{name}.py" for name in MODULES} <= set(names)
 
 
@@ -53,3 +57,12 @@ def test_the_gymnasium_recipe_trains_from_python(recipes, capsys):
     runpy.run_path(str(recipes / "train.py"))
     assert "greedy" in capsys.readouterr().out
     assert proxima.load_policy("guesser").about["env"] == "Guess"
+
+
+@pytest.mark.parametrize("name", ["gated", "shaped"])
+def test_a_net_and_a_reward_of_ones_own_train(recipes, name):
+    summary = proxima.run_multiple_experiments(load(recipes / f"{name}.yaml"))
+    (trial,) = summary.trials
+    assert trial.stopped == "budget" and trial.evaluation.return_mean > 0
+    if name == "shaped":  # a step would give 1 without the wrapper's price
+        assert trial.evaluation.return_mean < trial.evaluation.length_mean

@@ -12,11 +12,9 @@ SOURCE = ROOT / "src" / "proxima"
 # Not the log and the changes, which speak of what was, nor a decision, which is of its day.
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "docs" / "algorithms").glob("*.md")),
-    *sorted((ROOT / "docs" / "domains").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
-PAGES = [page for page in PAGES if page.name != "log.md"]
+PAGES = [page for page in PAGES if page.name != "log.md" and page.parent.name != "decisions"]
 # `core/returns.gae`, `run/trainer.py`, `train/loop.train`; of what is in several folders, the whole path
 IN_FILE = re.compile(r"`([a-z_]+(?:/[a-z_]+)+)\.([A-Za-z_]\w*)(?:\.(\w+))?(?:\(.*?\))?`")
 OF_CLASS = re.compile(r"`([A-Z]\w+)\.(\w+)(?:\(.*?\))?`")
@@ -64,8 +62,8 @@ def classes() -> dict[str, set[str]]:
 
 
 def text_of(page: Path) -> str:
-    """What a page says of this code; the first column of names.md holds the names of other documents."""
-    if page.name != "names.md":
+    """What a page says of this code; the first column of some holds names of other documents or libraries."""
+    if page.name != "names.md" and page.parent.name != "coming_from":
         return page.read_text()
     return re.sub(r"^\|[^|]*\|", "", page.read_text(), flags=re.MULTILINE)
 
@@ -96,6 +94,27 @@ def faults(page: Path) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_what_a_page_names_is_in_the_code(page):
     assert faults(page) == []
+
+
+def test_every_setting_that_a_page_names_is_one():
+    """Of pages that teach; others also speak of settings of a user's own."""
+    settings = re.findall(
+        r"^\| `([\w.]+)`", (ROOT / "docs" / "settings.md").read_text(), re.MULTILINE
+    )
+    sections = {path.partition(".")[0] for path in settings if "." in path}
+    folders = ("tutorials", "howto", "coming_from")
+    pages = [page for folder in folders for page in (ROOT / "docs" / folder).glob("*.md")]
+    pages += [ROOT / "docs" / f"{name}.md" for name in ("start", "concepts", "troubleshooting")]
+    named = {
+        (path, page.name)
+        for page in pages
+        for path in re.findall(r"`(?:--set )?(\w+\.\w+(?:\.\w+)*)[`:=]", page.read_text())
+        if path.partition(".")[0] in sections - {"model"} or path.startswith("model.mesh")
+    }
+    files = ("py", "json", "jsonl", "yaml", "html", "csv", "parquet", "md", "safetensors")
+    wrong = {(path, page) for path, page in named if path not in settings}
+    assert len(named) > 100
+    assert {pair for pair in wrong if pair[0].rpartition(".")[2] not in files} == set()
 
 
 def test_what_the_makefile_names_is_there():

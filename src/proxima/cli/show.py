@@ -146,12 +146,20 @@ def schema(
     results: Annotated[
         bool, typer.Option("--results", help="Of results.json and summary.json instead.")
     ] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Every setting as a page of Markdown instead.")
+    ] = False,
 ) -> None:
     """Print the JSON schema of scenario files, for editors."""
     from proxima.build import DOMAINS, domain
     from proxima.run.results import json_schema as of_results
     from proxima.scenario import json_schema
 
+    if markdown:
+        from proxima.scenario.manual import settings_page
+
+        say(settings_page().removesuffix("\n"))
+        return
     details = {name: domain(name).details for name in DOMAINS}
     print_json(of_results(details) if results else json_schema())
 

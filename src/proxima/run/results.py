@@ -306,6 +306,12 @@ class Summary(Result):
         title = f"Summary({self.scenario} · {self.algorithm}, run {self.run_id})"
         return "\n".join([title, *lines, f"in {self.paths.get('run', '')}"])
 
+    def _repr_html_(self) -> str:
+        """The same in a notebook, with baselines and scores."""
+        from proxima.run.notebook import summary_html
+
+        return summary_html(self)
+
 
 Status = Literal["running", "finishing", "finished", "interrupted", "failed"]
 

@@ -17,12 +17,15 @@ Left out: environments with a reward per agent (Connector, LevelBasedForaging, S
 actions that are no choices (MultiCVRP).
 """
 
+import builtins
 import dataclasses
 import functools
 import importlib
 import inspect
 import math
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -270,9 +273,24 @@ def _box(array: Any) -> Box:
     return box(-math.inf, math.inf, array.shape, str(array.dtype))
 
 
+@contextmanager
+def _no_notebook() -> Iterator[None]:
+    """Imports as in a script: in a notebook Jumanji changes how Matplotlib draws, and fails without ipympl.
+
+    tqdm, which comes with it, would warn in red that it has no widgets.
+    """
+    known = {"__IPYTHON__": vars(builtins).pop("__IPYTHON__", None)}
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "IProgress not found")
+            yield
+    finally:
+        vars(builtins).update(known if known["__IPYTHON__"] is not None else {})
+
+
 def _construct(name: str, params: dict[str, Any]) -> tuple[Any, int]:
     """Jumanji's environment without a time limit, and the limit it would have had."""
-    with needs_extra("packing", "env.backend: jumanji"):
+    with needs_extra("packing", "env.backend: jumanji"), _no_notebook():
         import jumanji  # takes seconds
 
     names = sorted(jumanji.registered_environments())
