@@ -13,6 +13,7 @@ from proxima.domains.control.config import EnvConfig
 from proxima.domains.language import hub
 from proxima.domains.packing import jumanji
 from proxima.domains.packing.scenario import PackingEnvConfig
+from proxima.live import server
 from proxima.scenario.search import Range, SearchConfig
 from proxima.track import dashboard
 from proxima.track.onnx.convert import onnx_model
@@ -47,6 +48,7 @@ def refusal(needed, extra, package):
         ("huggingface_hub", lambda: hub.locate("a/b"), "a/b: a model of the hub", "language"),
         ("onnx", lambda: onnx_model(Path()), "proxima export --onnx", "onnx"),
         ("flask", lambda: dashboard.serve(None, 5999, False), "proxima dashboard", "dashboard"),
+        ("fastapi", lambda: server.serve("logs", 0, True, print), "proxima live", "live"),
     ],
 )
 def test_a_missing_package_is_named_with_its_remedy(monkeypatch, package, call, needed, extra):

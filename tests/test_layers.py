@@ -75,10 +75,12 @@ ALLOWED = {
         "yaml",
     },
     "cluster": {"build", "core", "run", "scenario", "train", "tune"},
+    "live": {"core", "report.statistics", "run.files", "run.lock", "yaml"},
     "cli": {
         "build",
         "cluster",
         "core",
+        "live",
         "report.numbers",
         "run",
         "scenario",
@@ -101,7 +103,9 @@ COMMANDS = {"cli.console", "cli.options", "terminal"}  # for a domain's own comm
 
 # A library may be imported in these files only.
 FENCES = {
+    "fastapi": {"live/server"},
     "mlflow": {"track"},
+    "uvicorn": {"live/server"},
     "opentelemetry": {"track/otlp"},
     "ray": {"cluster", "domains/control/actors"},
     "typer": {"cli", "domains/language/commands", "domains/trading/commands"},
@@ -170,6 +174,7 @@ EXPLAINED = {
     ("algorithms/ddpg", "ppo"): "the remedy in errors about spaces that DDPG cannot have",
     ("algorithms/sac", "ppo"): "the remedy in errors about spaces that SAC cannot have",
     ("algorithms/spo", "ppo"): "the remedy where there is nothing to copy for a search",
+    ("live/server", "control"): "HTTP's header Cache-Control",
     ("domains/language/gguf", "control"): "GGUF's name for tokens such as end of text",
 }
 # The language domain has a stage of this name, with a file of its own.

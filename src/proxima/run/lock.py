@@ -114,7 +114,27 @@ def _may_be_running(holder: Holder, guarded: bool) -> bool:
         return False
     except PermissionError:  # somebody else's
         pass
-    return holder.process_start == _process_start(holder.process)
+    return holder.process_start == process_start(holder.process)
+
+
+def holder_of(root: Path) -> Holder | None:
+    """The process that the run's lock file names, whether or not it still runs; None where it names none."""
+    try:
+        descriptor = os.open(root / NAME, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        return _read(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def is_at_work(holder: Holder) -> bool:
+    """Whether the very process that a lock names runs on this machine; taking the lock could disturb it."""
+    here = this_process()
+    is_here = holder.host == here.host and holder.boot == here.boot
+    start = process_start(holder.process)
+    return is_here and start is not None and start == holder.process_start
 
 
 def _refusal(path: Path, holder: Holder | None) -> ProximaError:
@@ -132,14 +152,14 @@ def this_process() -> Holder:
     """What a lock file says of the process that holds it."""
     return Holder(
         process=os.getpid(),
-        process_start=_process_start(os.getpid()),
+        process_start=process_start(os.getpid()),
         host=socket.gethostname(),
         boot=_system_file("/proc/sys/kernel/random/boot_id"),
         since=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
 
-def _process_start(process: int) -> int | None:
+def process_start(process: int) -> int | None:
     """When a process was started, in clock ticks since the machine was; None where that is not known."""
     line = _system_file(f"/proc/{process}/stat")
     # proc(5): field 22; the name is in brackets

@@ -1,6 +1,7 @@
 """A run under way, and what is written down of it once per chunk.
 
 <trial>/[<stage>/]metrics.jsonl     one object per chunk, at its step
+<trial>/[<stage>/]alarms.jsonl      one object per alarm, when it begins
 <trial>/[<stage>/]checkpoints/      last and best
 """
 
@@ -191,7 +192,11 @@ class Recorder:
         """The time so far and the tracker's ids into run.json."""
         run = self._run
         seconds = {**run.notes.info.training_seconds, self._key: self.seconds()}
-        changes: dict[str, Any] = {"training_seconds": seconds, "time": dict(run.clock.seconds)}
+        changes: dict[str, Any] = {
+            "training_seconds": seconds,
+            "time": dict(run.clock.seconds),
+            "standing": self.board.note,
+        }
         ids = run.tracker.ids()
         if ids is not None:
             changes |= {"mlflow_run_id": ids.parent, "mlflow_children": ids.children}
@@ -227,6 +232,8 @@ class Recorder:
             evaluated = [row for row in rows if any(name.startswith("eval/") for name in row)]
             for alarm in stage.alarms(evaluated):
                 self._run.display.say(f"Alarm after {stage.unit[:-1]} {alarm.step}: {alarm.text}")
+                noted = {"step": alarm.step, "trial": stage.trials[lane], "text": alarm.text}
+                append_row(folder / "alarms.jsonl", noted)
                 if stage.schedule.stop_on_alarm:
                     stopped[lane] = "alarm"
         return stopped

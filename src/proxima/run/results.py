@@ -358,6 +358,8 @@ class RunInfo(Result):
     mlflow_run_id: str | None = None
     mlflow_children: tuple[str, ...] = ()
     mlflow_uri: str | None = None
+    standing: str = ""
+    """Who trains what at the last checkpoint, where that is not the run's own process."""
     changes: tuple[SettingsChange, ...] = ()
     """Oldest first; the scenario is as the last one left it."""
 
