@@ -15,6 +15,7 @@ from proxima.domains.packing import jumanji
 from proxima.domains.packing.scenario import PackingEnvConfig
 from proxima.live import server
 from proxima.scenario.search import Range, SearchConfig
+from proxima.serve.run import Settings, serve
 from proxima.track import dashboard
 from proxima.track.onnx.convert import onnx_model
 from proxima.tune.methods import make_method
@@ -47,6 +48,7 @@ def refusal(needed, extra, package):
         ("ale_py", lambda: gymnasium.make_env(PONG), "env.name: ALE/Pnog-v5", "atari"),
         ("huggingface_hub", lambda: hub.locate("a/b"), "a/b: a model of the hub", "language"),
         ("onnx", lambda: onnx_model(Path()), "proxima export --onnx", "onnx"),
+        ("uvicorn", lambda: serve(Settings("cartpole", port=0), print), "proxima serve", "serve"),
         ("flask", lambda: dashboard.serve(None, 5999, False), "proxima dashboard", "dashboard"),
         ("fastapi", lambda: server.serve("logs", 0, True, print), "proxima live", "live"),
     ],

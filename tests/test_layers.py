@@ -74,6 +74,7 @@ ALLOWED = {
         "train",
         "yaml",
     },
+    "serve": {"core", "run", "track.registry", "track.served_policy"},
     "cluster": {"build", "core", "run", "scenario", "train", "tune"},
     "live": {"core", "report.statistics", "run.files", "run.lock", "yaml"},
     "cli": {
@@ -84,6 +85,7 @@ ALLOWED = {
         "report.numbers",
         "run",
         "scenario",
+        "serve",
         "terminal",
         "track.dashboard",
         "tune",
@@ -161,6 +163,7 @@ FENCES = {
     "optuna": {"tune/methods/optuna"},
     "cmaes": {"tune/methods/optuna"},
     "pickle": {"run/paint"},  # between our own processes; nothing of ours on disk is pickled
+    "uvicorn": {"serve/run"},
     "torch": set(),
 }
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from proxima.build import DOMAINS
-from proxima.cli import cluster, data, live, measure, run, show, take, tune
+from proxima.cli import cluster, data, live, measure, run, serve, show, take, tune
 from proxima.cli.console import say
 
 app = typer.Typer(
@@ -35,7 +35,7 @@ def options(
     """One trainer for every policy: a scenario in; trained, evaluated and compared agents out."""
 
 
-for group in (run, tune, cluster, live, measure, show, take, data):
+for group in (run, tune, cluster, live, measure, show, take, serve, data):
     group.add_commands(app)
 for path in DOMAINS.values():
     commands = path.rpartition(".")[0] + ".commands"

@@ -1,0 +1,1 @@
+"""Trained policies behind HTTP: requests, micro-batches, sessions, metrics."""

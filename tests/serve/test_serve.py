@@ -1,0 +1,277 @@
+"""A served policy, asked over a real socket: the same answers as load_policy, and words for the rest."""
+
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import schemathesis
+import uvicorn
+from hypothesis import HealthCheck, given, settings
+from schemathesis.checks import not_a_server_error
+
+import proxima
+from proxima.core.errors import ProximaError
+from proxima.serve.batching import Rows, run_padded, run_together
+from proxima.serve.http import Refusal, make_app
+from proxima.serve.limits import Limits
+from proxima.serve.run import Settings, bound_socket, check_exposure, make_service
+from proxima.serve.sessions import Sessions
+from proxima.track.registry import export_program, load_exported, write_policy
+
+LIMITS = Limits(body_bytes=20_000, batch_rows=16, session_rows=4, sessions=3)
+BOX = {"shape": [3], "dtype": "float32"}
+MEMORY = {"fields": {"sum": {"shape": [3], "dtype": "float32"}}}
+
+
+def act(weights, inputs):
+    """Numbers of several roundings, with a sum over the episode where there is a memory."""
+    seen = inputs["observation"]
+    total = seen + (inputs["memory"]["sum"] if "memory" in inputs else 0.0)
+    action = jnp.tanh(total @ weights["w"])
+    return {"action": action} | ({"memory": {"sum": total}} if "memory" in inputs else {})
+
+
+def written(directory, **more):
+    """An exported policy of these inputs."""
+    weights = {"w": np.random.default_rng(0).normal(size=(3, 64)).astype(np.float32)}
+    export = export_program(act, weights, {"observation": BOX} | more)
+    about = {
+        **{"algorithm": "probe", "env": "Probe-v0", "observation": BOX},
+        **{"action": {"shape": [64], "dtype": "float32"}},
+        "checkpoint": {"kind": "last", "step": 7},
+    }
+    write_policy(export, weights, about | more, directory)
+    return directory
+
+
+class Client:
+    """Requests to one server."""
+
+    def __init__(self, address, token=None):
+        self.address, self.token = address, token
+
+    def send(self, method, path, content=None, **headers):
+        body = content if isinstance(content, bytes | None) else json.dumps(content).encode()
+        sent = {"Content-Type": "application/json"} | {
+            k.replace("_", "-"): v for k, v in headers.items()
+        }
+        request = urllib.request.Request(self.address + path, body, sent, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
+
+    def post(self, path, content=None, **headers):
+        status, body = self.send("POST", path, content, **headers)
+        return status, json.loads(body)
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    """Starts servers, each on a thread, and ends them."""
+    running = []
+
+    def begin(token=None, **more):
+        directory = written(tmp_path_factory.mktemp("served") / "policy", **more)
+        service = make_service(Settings(str(directory), token=token, limits=LIMITS))
+        listening = bound_socket("127.0.0.1", 0)
+        config = uvicorn.Config(make_app(service), log_level="error", lifespan="off")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        running.append((server, thread, listening))
+        while not server.started:
+            time.sleep(0.01)
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        return Client(address), proxima.load_policy(directory)
+
+    yield begin
+    for server, thread, listening in running:
+        server.should_exit = True
+        thread.join()
+        listening.close()
+
+
+@pytest.fixture(scope="module")
+def plain(start):
+    return start()
+
+
+def test_actions_are_those_of_load_policy(plain):
+    client, policy = plain
+    batch = np.random.default_rng(1).normal(size=(5, 3)).astype(np.float32)
+    for seen in (batch[0].tolist(), batch.tolist()):
+        status, answer = client.post("/predict", {"observation": seen})
+        assert status == 200
+        np.testing.assert_allclose(answer["action"], policy.predict(seen), rtol=1e-6)
+
+
+def test_requests_that_come_together_get_their_own_answers(plain):
+    client, policy = plain
+    rows = np.random.default_rng(2).normal(size=(60, 3)).astype(np.float32)
+    with ThreadPoolExecutor(12) as pool:
+        answers = list(
+            pool.map(lambda row: client.post("/predict", {"observation": row.tolist()}), rows)
+        )
+    actions = np.asarray([answer["action"] for _, answer in answers])
+    np.testing.assert_allclose(actions, policy.predict(rows), rtol=1e-5, atol=1e-7)
+
+
+def test_in_one_size_of_batch_a_row_has_the_same_bits_wherever_it_is(tmp_path):
+    step = load_exported(written(tmp_path / "policy")).step
+    rows = np.random.default_rng(3).normal(size=(16, 3)).astype(np.float32)
+    whole, _ = run_padded(step, Rows(rows, {}, 16))
+    apart = run_together(
+        step, [Rows(rows[n : n + 1], {}, 1) for n in reversed(range(9))]
+    )  # padded to 16
+    for n, acted in zip(reversed(range(9)), apart, strict=True):
+        assert acted.actions.tobytes() == whole[n : n + 1].tobytes()
+
+
+def test_a_session_remembers_and_others_do_not_disturb_it(start):
+    client, policy = start(memory=MEMORY)
+    (_, one), (_, two) = client.post("/sessions"), client.post("/sessions")
+    state = None
+    for row in np.random.default_rng(4).normal(size=(4, 3)).astype(np.float32):
+        action, state = policy.step(row, state)
+        path = f"/sessions/{one['session']}/predict"
+        assert client.post(path, {"observation": "x"})[0] == 422  # leaves the memory alone
+        status, answer = client.post(path, {"observation": row.tolist()})
+        client.post(f"/sessions/{two['session']}/predict", {"observation": [9, 9, 9]})
+        assert status == 200
+        np.testing.assert_allclose(answer["action"], action, rtol=1e-5)
+    begun = {"observation": row.tolist(), "episode_start": [True]}
+    np.testing.assert_allclose(
+        client.post(path, begun)[1]["action"], policy.step(row)[0], rtol=1e-5
+    )
+    assert client.post(path, {"observation": [row.tolist()] * 2})[0] == 422
+    assert client.send("DELETE", f"/sessions/{one['session']}")[0] == 204
+    assert client.post(path, begun)[0] == 404
+
+
+def test_sessions_are_bounded_and_idle_ones_end():
+    now = 0.0
+    sessions = Sessions(LIMITS, lambda: now)
+    names = [sessions.begin() for _ in range(3)]
+    with pytest.raises(Refusal) as caught:
+        sessions.begin()
+    assert caught.value.status == 503
+    now = 500.0
+    sessions.find(names[2])
+    now = 700.0
+    assert len(sessions) == 1
+    with pytest.raises(Refusal):
+        sessions.find(names[0])
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "words"),
+    [
+        (b"{", 400, "not valid JSON"),
+        (b'{"observation": [NaN, 0, 0]}', 400, "NaN"),
+        (b"[" * 15_000, 400, "not valid JSON"),
+        (b"\xff", 400, "not valid JSON"),
+        (b" " * 20_001, 413, "20,000 bytes"),
+        ([], 422, "object"),
+        ({}, 422, "observation: is missing"),
+        ({"observatoin": [0, 0, 0]}, 422, "observatoin: there is no such field"),
+        ({"observation": None}, 422, "numbers"),
+        ({"observation": ["1", "2", "3"]}, 422, "numbers"),
+        ({"observation": [[0, 0, 0], [0]]}, 422, "equally long"),
+        ({"observation": []}, 422, "observation"),
+        ({"observation": [0, 0]}, 422, "shape"),
+        (b'{"observation": [1e999, 0, 0]}', 422, "numbers"),
+        ({"observation": [1e300, 0, 0]}, 422, "does not fit float32"),
+        ({"observation": [2**80, 0, 0]}, 422, "numbers"),
+        ({"observation": [[0, 0, 0]] * 17}, 413, "at most 16"),
+        ({"raw": {"close": [1]}}, 422, "observations alone"),
+    ],
+)
+def test_what_is_wrong_is_said(plain, content, status, words):
+    given, answer = plain[0].post("/predict", content)
+    assert given == status
+    assert words in answer["error"]["message"]
+
+
+def test_other_routes_methods_kinds_and_hosts_are_refused(plain):
+    client, _ = plain
+    assert client.send("GET", "/nothing")[0] == 404
+    assert client.send("GET", "/predict")[0] == 405
+    assert client.post("/predict", {}, Content_Type="text/plain")[0] == 415
+    assert client.send("GET", "/health", Host="elsewhere.example")[0] == 421
+
+
+def test_a_token_is_asked_for(start):
+    client, _ = start(token="a-long-secret")
+    body = {"observation": [0, 0, 0]}
+    assert client.send("GET", "/health")[0] == 200
+    assert client.send("GET", "/metrics")[0] == client.post("/predict", body)[0] == 401
+    assert client.post("/predict", body, Authorization="Bearer a-long-secreT")[0] == 401
+    assert client.post("/predict", body, Authorization="Bearer a-long-secret")[0] == 200
+
+
+def test_the_network_is_served_only_with_a_token():
+    for host in ("0.0.0.0", "::", "192.168.1.5", "example.com"):
+        with pytest.raises(ProximaError, match="--token"):
+            check_exposure(host, None)
+        check_exposure(host, "a-long-secret")
+    for host in ("127.0.0.1", "::1", "localhost"):
+        check_exposure(host, None)
+    with pytest.raises(ProximaError, match="8 printable"):
+        check_exposure("127.0.0.1", "short")
+
+
+def test_a_taken_port_is_said():
+    with bound_socket("127.0.0.1", 0) as taken:
+        taken.listen()
+        with pytest.raises(ProximaError, match="try --port"):
+            bound_socket("127.0.0.1", taken.getsockname()[1])
+
+
+def test_metrics_count(plain):
+    client, _ = plain
+    client.post("/predict", {"observation": [[0, 0, 0]] * 3})
+    text = client.send("GET", "/metrics")[1].decode()
+    assert 'proxima_requests_total{route="/predict",status="200"}' in text
+    assert 'proxima_batch_rows_bucket{le="+Inf"}' in text
+    assert "POST /predict" in client.send("GET", "/docs")[1].decode()
+
+
+def test_no_body_is_answered_by_a_500(plain):
+    client, _ = plain
+    document = json.loads(client.send("GET", "/openapi.json")[1])
+    schema = schemathesis.openapi.from_dict(document)
+    schema.config.update(base_url=client.address)
+    quick = settings(
+        max_examples=25,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    asked = 0
+    for result in schema.get_all_operations():
+        operation = result.ok()
+        for mode in schemathesis.GenerationMode:
+
+            @quick
+            @given(case=operation.as_strategy(generation_mode=mode))
+            def ask(case):
+                nonlocal asked
+                asked += 1
+                case.call_and_validate(checks=[not_a_server_error])
+
+            try:
+                ask()
+            except Exception as error:
+                if type(error).__name__ not in ("Unsatisfiable", "SkipTest"):
+                    raise
+    assert asked > 50
