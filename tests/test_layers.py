@@ -107,7 +107,7 @@ COMMANDS = {"cli.console", "cli.options", "terminal"}  # for a domain's own comm
 FENCES = {
     "fastapi": {"live/server"},
     "mlflow": {"track"},
-    "uvicorn": {"live/server"},
+    "uvicorn": {"live/server", "serve/run"},
     "opentelemetry": {"track/otlp"},
     "ray": {"cluster", "domains/control/actors"},
     "typer": {"cli", "domains/language/commands", "domains/trading/commands"},
@@ -163,7 +163,6 @@ FENCES = {
     "optuna": {"tune/methods/optuna"},
     "cmaes": {"tune/methods/optuna"},
     "pickle": {"run/paint"},  # between our own processes; nothing of ours on disk is pickled
-    "uvicorn": {"serve/run"},
     "torch": set(),
 }
 
