@@ -3,6 +3,7 @@
 import json
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -106,8 +107,8 @@ def kind(name: str, steps: int, rows: tuple[int, ...], *settings: str, **more) -
     return Kind(Case(name, *settings, f"training.max_steps={steps}", "seed=3"), steps, rows, **more)
 
 
-def generate(directory: Path) -> None:
-    scenario = load("sine_wave_ddpg", [ROWS])
+def generate(directory: Path, name: str = "sine_wave_ddpg") -> None:
+    scenario = load(name, [ROWS])
     domain_of(scenario).data.generate(scenario, directory)
 
 
@@ -194,6 +195,12 @@ KINDS = {
         *("env.max_steps_per_episode=32", "evaluation.eval_frequency=1"),
         begins_at=300,
         prepare=generate,
+    ),
+    "trading, a walk over all folds": kind(
+        *("mean_reversion", 1280, (6,), *SMALL, *SIZES["ppo"], ROWS, OFTEN, "trials=4"),
+        *("env.max_steps_per_episode=32", "evaluation.eval_frequency=1"),
+        *("data.split.folds=2", "data.split.fold=all"),
+        prepare=partial(generate, name="mean_reversion"),
     ),
     "packing": kind("binpack_ppo", 1280, (4,), *PACKING),
     "language": Kind(

@@ -7,6 +7,7 @@ user's own comes in by the same door: `domain: "my_package:DOMAIN"`. Nothing els
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -231,6 +232,8 @@ class Domain(NamedTuple):
     raw_policy: Callable[[Mapping[str, Any]], RawPolicy] | None = None
     # An exported policy's directory and a file of new data → its figures there.
     evaluate_data: Callable[[Path, Path], DataFigures] | None = None
+    # Of a scenario and a trial, the scenario of this trial by itself, on which its checkpoint is evaluated.
+    one_trial: Callable[[Any, int], Any] = lambda scenario, trial: replace(scenario, trials=1)
     # A film of an episode: path, name of the environment, recording → whether it can be drawn.
     film: Callable[[Path, str, Any], bool] = lambda path, env_name, recording: False
     prepare_host: Callable[[Any], None] = lambda scenario: (

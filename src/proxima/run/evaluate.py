@@ -51,7 +51,9 @@ def evaluate_reference(
     kind, path = _find_checkpoint(reference, output_directory, trial)
     manifest = checkpoint.load_manifest(path)
     make_run_importable(path)
-    scenario = replace(from_mapping(manifest["scenario"], str(path / "manifest.json")), trials=1)
+    scenario = from_mapping(manifest["scenario"], str(path / "manifest.json"))
+    # A checkpoint of before does not say its trial, and is of a scenario in which all trials are alike.
+    scenario = domain_of(scenario).one_trial(scenario, manifest.get("trial", 0))
     if isinstance(
         scenario, EnvironmentScenario
     ):  # so that it is known whether they fit into memory

@@ -79,13 +79,16 @@ def test_the_examples_run(code, here, capsys):
 
 def test_the_commands_run(here, capsys, monkeypatch):
     assert [words.split()[1] for words in COMMANDS] == [
-        *("experiment", "peek", "report", "generate-data", "evaluate", "trade"),
+        *("experiment", "peek", "report", "generate-data"),
+        *("generate-data", "generate-data", "experiment", "experiment"),
+        *("evaluate", "trade"),
     ]
     small = flags(*budget("sine_wave"), "training.max_steps=256")
     for words in COMMANDS:
         arguments = words.split()[1:]
         if arguments[0] == "experiment":
-            arguments += small
+            one_walk = flags("trials=5") if "data.split.fold=all" in arguments else []
+            arguments += [*small, *one_walk]
         if arguments[0] == "evaluate":
             write_new_bars(Path(PRICES))
         said = run_main(arguments, capsys, monkeypatch)

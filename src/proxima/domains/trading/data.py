@@ -10,6 +10,7 @@ the peak is the file's six columns, the matrix and the intermediate columns of a
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -107,6 +108,13 @@ def read_source(config: DataConfig, name: str, root: str | Path = ".") -> Source
 def prepare_data(config: DataConfig, name: str, root: str | Path = ".") -> Prepared:
     """The scenario's market, checked, featurised, split and scaled."""
     return prepare_source(read_source(config, name, root), config)
+
+
+def one_fold(config: DataConfig, fold: int) -> DataConfig:
+    """The settings with that fold where they are about all of them, and as they are where about one."""
+    if config.split.fold != "all":
+        return config
+    return replace(config, split=replace(config.split, fold=fold))
 
 
 def prepare_source(source: Source, config: DataConfig) -> Prepared:

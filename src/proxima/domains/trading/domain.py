@@ -151,6 +151,14 @@ def check_walk(scenario: TradingScenario) -> None:
         )
 
 
+def one_trial(scenario: TradingScenario, trial: int) -> TradingScenario:
+    """The scenario of a trial by itself: of a walk over all folds, on the trial's own fold."""
+    from proxima.domains.trading.data import one_fold
+
+    fold = trial % scenario.data.split.folds
+    return replace(scenario, trials=1, data=one_fold(scenario.data, fold))
+
+
 def summarize(results: Sequence[TrialResult], verdicts: Sequence[Any]) -> Added:
     """What the trials made of the prices."""
     (details,) = verdicts
@@ -278,6 +286,7 @@ DOMAIN = Domain(
     evaluated_on=evaluated_on,
     raw_policy=raw_policy,
     evaluate_data=evaluate_data,
+    one_trial=one_trial,
     data=Data(
         "Prices",
         generate,

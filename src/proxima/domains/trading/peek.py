@@ -8,11 +8,12 @@ from numpy.typing import NDArray
 
 from proxima.core.errors import ProximaError
 from proxima.domains.trading.config import DataConfig
-from proxima.domains.trading.data import Source, prepare_source, read_source
+from proxima.domains.trading.data import Source, one_fold, prepare_source, read_source
 from proxima.domains.trading.domain import TradingScenario
 from proxima.domains.trading.market import SPLITS, Prepared
 from proxima.domains.trading.ohlcv import PACKED_ENDINGS
 from proxima.domains.trading.plots import price_plot
+from proxima.domains.trading.splits import day_of
 from proxima.scenario import load
 
 FILE_ENDINGS = (".parquet", ".csv", *PACKED_ENDINGS)
@@ -60,12 +61,27 @@ def peek(source: Source, config: DataConfig) -> dict[str, Any]:
         "problem": None,
     }
     try:
-        prepared = prepare_source(source, config)
+        prepared = prepare_source(source, one_fold(config, 0))
         summary |= {"splits": _splits(prepared), "features": _features(prepared)}
-        summary["notes"] = [note.removeprefix(f"{source.path}: ") for note in prepared.notes]
+        notes = [note.removeprefix(f"{source.path}: ") for note in prepared.notes]
+        summary["notes"] = [*notes, *_fold_notes(source, config)]
     except ProximaError as failure:
         summary["problem"] = str(failure)
     return summary
+
+
+def _fold_notes(source: Source, config: DataConfig) -> list[str]:
+    """Which fold is shown of a walk over all of them, and where the others test."""
+    if config.split.fold != "all":
+        return []
+    tests = [
+        prepare_source(source, one_fold(config, fold)).test for fold in range(config.split.folds)
+    ]
+    begins = ", ".join(f"{fold} from {day_of(test.time[0])}" for fold, test in enumerate(tests))
+    return [
+        "data.split.fold: all; splits and features are those of fold 0, whose scalers are fit on its own "
+        f"train split. Folds test in turn: {begins}"
+    ]
 
 
 def _spacing(time: NDArray[np.datetime64]) -> dict[str, Any]:

@@ -65,11 +65,16 @@ def split_bounds(time: NDArray[np.datetime64], split: SplitConfig, purge: int) -
     """The parts of the split's fold among bars that begin at these times, `purge` rows left out between."""
     for paths, text in split_faults(split):
         raise ProximaError(f"{'.'.join(map(str, paths[0]))}: {text}")
+    if split.fold == "all":
+        raise ProximaError(
+            "data.split.fold: all is every fold of an experiment at once, and this takes one; set it to a "
+            f"number from 0 to {split.folds - 1}"
+        )
     by_date = split.train_until is not None
     trained, validated, first, end = (
         _by_date(time, split, purge) if by_date else _by_share(len(time), split, purge)
     )
-    tested, fold = end - first, 0 if split.fold == "all" else split.fold
+    tested, fold = end - first, split.fold
     test = (first + fold * tested // split.folds, first + (fold + 1) * tested // split.folds)
     validation = (test[0] - purge - validated, test[0] - purge)
     stop = validation[0] - purge

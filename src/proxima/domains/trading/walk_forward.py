@@ -23,7 +23,7 @@ from proxima.domains.domain import Trained, Verdict
 from proxima.domains.trading import metrics
 from proxima.domains.trading.accounting import Account, Floats, log_value
 from proxima.domains.trading.config import DataConfig
-from proxima.domains.trading.data import prepare_source, read_source
+from proxima.domains.trading.data import one_fold, prepare_source, read_source
 from proxima.domains.trading.env import decisions
 from proxima.domains.trading.judge import (
     Played,
@@ -58,13 +58,8 @@ Accounts = Mapping[
 def prepare_folds(config: DataConfig, name: str) -> list[Prepared]:
     """The scenario's market divided for each fold, or once where it is about one fold."""
     source = read_source(config, name)
-    if config.split.fold != "all":
-        return [prepare_source(source, config)]
-    folds = range(config.split.folds)
-    return [
-        prepare_source(source, replace(config, split=replace(config.split, fold=fold)))
-        for fold in folds
-    ]
+    folds = config.split.folds if config.split.fold == "all" else 1
+    return [prepare_source(source, one_fold(config, fold)) for fold in range(folds)]
 
 
 def check_trials(trials: int, folds: int) -> None:
