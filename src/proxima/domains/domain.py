@@ -234,6 +234,8 @@ class Domain(NamedTuple):
     evaluate_data: Callable[[Path, Path], DataFigures] | None = None
     # Of a scenario and a trial, the scenario of this trial by itself, on which its checkpoint is evaluated.
     one_trial: Callable[[Any, int], Any] = lambda scenario, trial: replace(scenario, trials=1)
+    # Of a scenario, an error where a search cannot train its configurations.
+    check_search: Callable[[Any], None] = lambda scenario: None
     # A film of an episode: path, name of the environment, recording → whether it can be drawn.
     film: Callable[[Path, str, Any], bool] = lambda path, env_name, recording: False
     prepare_host: Callable[[Any], None] = lambda scenario: (

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from proxima.build import domain_of
 from proxima.core.errors import Contradiction, ProximaError
 from proxima.scenario import EnvironmentScenario, Scenario, changed, to_mapping
 from proxima.scenario.search import Range, SearchConfig, Value, ranges_of
@@ -84,8 +85,9 @@ def own_values(scenario: Scenario, paths: list[str]) -> dict[str, Value]:
 
 
 def check_runnable(scenario: Scenario) -> None:
-    """An error where there is no budget of steps, or no target to reach."""
+    """An error where there is no budget of steps, or no target to reach, or the domain has one."""
     config = search_of(scenario)
+    domain_of(scenario).check_search(scenario)
     if not isinstance(scenario, EnvironmentScenario):
         if config.method in ("asha", "pbt"):
             raise ProximaError(

@@ -1,19 +1,26 @@
 """All folds × seeds in one program: the bits of a fold by itself, no leak, one walk that adds up."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-from tiny import budget, equal_bits, tensors_of
+from tiny import budget, equal_bits, read, tensors_of
 
 import proxima
+from proxima.build import domain_of
+from proxima.cluster.blocks import in_blocks
 from proxima.core.errors import ProximaError
 from proxima.domains.trading.config import SplitConfig
-from proxima.domains.trading.data import prepare_data
-from proxima.domains.trading.splits import split_faults
+from proxima.domains.trading.data import one_fold, prepare_data, prepare_source, read_source
+from proxima.domains.trading.gymnasium import TradingGymEnv
+from proxima.domains.trading.peek import peek
+from proxima.domains.trading.splits import day_of, split_faults
 from proxima.domains.trading.synthetic import generate
+from proxima.run.evaluate import evaluate_reference
 from proxima.scenario import load
+from proxima.scenario.search import SearchConfig
 
 FOLDS = 2
 WALK = (
@@ -119,6 +126,54 @@ def test_a_policy_has_the_scalers_of_its_fold(walk):
 def test_the_page_shows_the_folds(walk):
     text = (walk[1] / "report.html").read_text()
     assert "Probability of backtest overfitting" in text and "2 folds × 2 seeds" in text
+
+
+def test_a_checkpoint_is_evaluated_on_the_fold_of_its_trial(walk):
+    expected = [
+        read(walk[1] / f"trial_{trial}" / "results.json")["evaluation"]["return_mean"]
+        for trial in range(4)
+    ]
+    assert len(set(expected)) == 4
+    for trial in (1, 2):  # of fold 1, and of fold 0 by another seed
+        measured = evaluate_reference(str(walk[1] / f"trial_{trial}"), 1)
+        assert measured["evaluation"]["return_mean"] == pytest.approx(expected[trial], rel=1e-6)
+
+
+def of_all_folds():
+    return load("mean_reversion", [*budget("mean_reversion"), *ALL])
+
+
+def test_a_look_at_the_data_says_which_fold_it_shows(place):
+    data = of_all_folds().data
+    source = read_source(data, "mean_reversion")
+    shown = peek(source, data)
+    first, second = (prepare_source(source, one_fold(data, fold)) for fold in range(FOLDS))
+    (note,) = [note for note in shown["notes"] if "data.split.fold: all" in note]
+    assert "those of fold 0" in note and f"1 from {day_of(second.test.time[0])}" in note
+    assert shown["splits"][2]["first"] == str(first.test.time[0])
+    assert not any("fold" in note for note in peek(source, one_fold(data, 0))["notes"])
+
+
+def test_one_environment_has_no_prices_of_all_folds(place):
+    with pytest.raises(
+        ProximaError, match=r"data\.split\.fold: all .* set it to a number from 0 to 1"
+    ):
+        TradingGymEnv(data=of_all_folds().data)
+
+
+def test_what_takes_one_fold_says_so_before_anything_is_written(place):
+    search = replace(of_all_folds(), search=SearchConfig(space={"algorithm.gamma": [0.9, 0.99]}))
+    with pytest.raises(
+        ProximaError, match=r"data\.split\.fold: all .* a search .* set it to a fold"
+    ):
+        proxima.search_settings(search)
+    with pytest.raises(ProximaError, match=r"data\.split\.fold: all .* leave out .* --cluster"):
+        domain_of(search).prepare(in_blocks(of_all_folds()))
+    with pytest.raises(ProximaError, match=r"data\.split\.fold: all, and spo searches .* one fold"):
+        domain_of(search).prepare(replace(search, algorithm=load("cartpole_spo").algorithm))
+    with pytest.raises(ProximaError, match=r"trials: 1 trials are no whole walks over 2 folds"):
+        proxima.run_single_experiment(of_all_folds())
+    assert not list(Path("logs").glob("*/searches/*"))
 
 
 def test_trials_that_are_no_whole_walks_are_refused(place):

@@ -151,6 +151,15 @@ def check_walk(scenario: TradingScenario) -> None:
         )
 
 
+def check_search(scenario: TradingScenario) -> None:
+    """An error where a search would train every fold at once."""
+    if scenario.data.split.fold == "all":
+        raise ProximaError(
+            "data.split.fold: all trains every fold at once, and a search tries its settings on one; set it "
+            "to a fold, such as 0 (the earliest, so that later ones stay unseen), and walk with what it finds"
+        )
+
+
 def one_trial(scenario: TradingScenario, trial: int) -> TradingScenario:
     """The scenario of a trial by itself: of a walk over all folds, on the trial's own fold."""
     from proxima.domains.trading.data import one_fold
@@ -287,6 +296,7 @@ DOMAIN = Domain(
     raw_policy=raw_policy,
     evaluate_data=evaluate_data,
     one_trial=one_trial,
+    check_search=check_search,
     data=Data(
         "Prices",
         generate,
