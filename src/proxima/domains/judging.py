@@ -293,8 +293,13 @@ def overview(scenario: Any) -> Overview:
     )
 
 
-def closing(summary: Summary, what: str = "Greedy return", beside: str = "") -> Closing:
-    """The trials in a table, and the interval over them beside the random policy and fixed rules."""
+def closing(
+    summary: Summary, what: str = "Greedy return", beside: str = "", one: str = "trial"
+) -> Closing:
+    """The trials in a table, and the interval over them beside the random policy and fixed rules.
+
+    `one` is what the interval is over, where that is not single trials.
+    """
     rows = [
         (
             str(trial.trial),
@@ -312,7 +317,7 @@ def closing(summary: Summary, what: str = "Greedy return", beside: str = "") -> 
         title=f"{summary.scenario} · {summary.algorithm}",
         columns=("trial", "steps", "episodes", "greedy", "sampled", "state"),
         rows=rows,
-        lines=_closing_lines(summary, what, beside),
+        lines=_closing_lines(summary, what, beside, one),
     )
 
 
@@ -328,11 +333,11 @@ def _with_interval(aggregate: Aggregate) -> str:
     return brief(aggregate.iqm) + ("" if aggregate.low is None else interval)
 
 
-def _closing_lines(summary: Summary, what: str, beside: str) -> list[str]:
+def _closing_lines(summary: Summary, what: str, beside: str, one: str) -> list[str]:
     aggregate = summary.aggregate
     if aggregate is None or aggregate.iqm is None:
         return ["No trial ended with a usable policy."]
-    line = f"{what}, interquartile mean of {aggregate.n} trial(s): {_with_interval(aggregate)}"
+    line = f"{what}, interquartile mean of {aggregate.n} {one}(s): {_with_interval(aggregate)}"
     line += f"; random policy {brief(summary.baselines['random'].iqm)}"
     for name in summary.references:
         line += f"; {name.replace('_', ' ')} {brief(summary.baselines[name].iqm)}"

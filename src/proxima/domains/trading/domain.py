@@ -25,14 +25,15 @@ from proxima.domains.domain import (
     Sources,
 )
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
+from proxima.domains.trading.edge import edge
 from proxima.domains.trading.page import page
 from proxima.domains.trading.patterns import describe_patterns
-from proxima.domains.trading.results import TradingSummary, TradingTrial
+from proxima.domains.trading.results import TradingSummary, TradingTrial, judged
 from proxima.domains.trading.rollouts import REFERENCES
 from proxima.domains.trading.sources import SOURCES, describe_sources, write_source
 from proxima.domains.trading.splits import split_faults
 from proxima.report.numbers import brief
-from proxima.run.results import Summary, TrialResult
+from proxima.run.results import Aggregate, Summary, TrialResult
 from proxima.scenario.tree import RULES, A, EnvironmentScenario, N
 
 TRAINING_ONLY = ("num_envs", "random_start", "max_steps_per_episode")  # settings of the account
@@ -171,7 +172,8 @@ def one_trial(scenario: TradingScenario, trial: int) -> TradingScenario:
 def summarize(results: Sequence[TrialResult], verdicts: Sequence[Any]) -> Added:
     """What the trials made of the prices."""
     (details,) = verdicts
-    return Added("log return on the test split", details=details)
+    what = "log return on the test split" + ("" if details.walk is None else " of a fold")
+    return Added(what, details=details)
 
 
 def final_metrics(trial: TrialResult) -> dict[str, float]:
@@ -278,7 +280,23 @@ def closing(summary: Summary) -> Closing:
         score = scores.get(key)
         if score is not None and score.iqm is not None:
             beside += f" (score {score.iqm:.2f})"
-    return judging.closing(summary, "Greedy log return on the test split", beside)
+    one, trials = judged(summary)
+    what = "Greedy log return on the test split"
+    if details.walk is not None:
+        what += f"s of all {len(details.walk.folds)} folds end to end"
+        summary = over_walks(summary)
+    closed = judging.closing(summary, what, beside, one)
+    shown = edge(details, trials)
+    return closed._replace(lines=[*closed.lines, *([shown] if shown else [])])
+
+
+def over_walks(summary: Summary) -> Summary:
+    """The summary with figures of whole walks, which is what the references are of, not of single folds."""
+    details: TradingSummary = summary.details
+    chance = details.references.splits["test"].random["log_return"]
+    random = Aggregate(iqm=chance.mean, low=chance.low, high=chance.high, n=chance.runs, failed=0)
+    baselines = {**summary.baselines, "random": random}
+    return replace(summary, aggregate=details.aggregate["test"]["log_return"], baselines=baselines)
 
 
 DOMAIN = Domain(

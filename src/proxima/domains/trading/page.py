@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from proxima.domains.trading import plots
-from proxima.domains.trading.results import SplitReferences, TradingSummary
+from proxima.domains.trading.edge import edge
+from proxima.domains.trading.results import SplitReferences, TradingSummary, judged
 from proxima.domains.trading.rollouts import (
     REFERENCES,
     TRADES,
@@ -118,7 +119,8 @@ def _sentence(summary: Summary) -> list[html.Content]:
     """What the agent makes on the test split, and what anybody else would have made."""
     details: TradingSummary = summary.details
     earned, others = details.aggregate["test"]["log_return"], details.references.splits["test"]
-    over = f" {interval(earned)} ({_over_trials(earned)})" if has_interval(earned) else ""
+    one, trials = judged(summary)
+    over = f" {interval(earned)} ({_over_trials(earned, one)})" if has_interval(earned) else ""
     beside = ", ".join(
         f"{NAMES[name]} {figure(_earned(others, name))}"
         for name in COLUMNS
@@ -127,7 +129,7 @@ def _sentence(summary: Summary) -> list[html.Content]:
     return [
         "On the test split, which training never saw, the agent makes a log return after fees of ",
         html.tag("strong", figure(earned.iqm)),
-        f"{over}; {beside}. {_verdict(earned, others)}",
+        f"{over}; {beside}. {_verdict(earned, others)} {edge(details, trials)}".rstrip(),
     ]
 
 
@@ -154,8 +156,8 @@ def _earned(others: SplitReferences, name: str) -> float:
     return value.mean if name == "random" else value
 
 
-def _over_trials(earned: Aggregate) -> str:
-    return f"interquartile mean and {interval_words(earned.n)} over {earned.n} trials"
+def _over_trials(earned: Aggregate, one: str) -> str:
+    return f"interquartile mean and {interval_words(earned.n)} over {earned.n} {one}s"
 
 
 def _annual(run: RunData) -> str:
@@ -211,9 +213,7 @@ def _key_figures(summary: Summary) -> list[tuple[str, html.Content]]:
     """The few numbers at the top, with their names."""
     details: TradingSummary = summary.details
     test, chosen = details.aggregate["test"], details.chosen_trial
-    trials, one = [trial.details for trial in summary.trials], "trial"
-    if details.walk is not None:
-        trials, one = list(details.walk.seeds), "walk"
+    one, trials = judged(summary)
     sharpe = trials[chosen].splits["test"].agent["sharpe"]
     words = f"that {one} {chosen}'s true Sharpe ratio is above the luckiest {one}'s without skill"
     deflated, said = share(details.deflated_sharpe), f"probability {words}"
@@ -250,7 +250,7 @@ def _walk(summary: Summary) -> list[html.Markup]:
         f"{count} folds × {len(walk.seeds)} seeds, trained as one program. Each fold is scaled and trained "
         "on what lies before its test, with rows left out between. A walk is one seed's tests end to end, "
         "starting flat in each fold; baselines and chance walk in the same way, and all figures above and in "
-        "the next section is of whole walks."
+        "the next section are of whole walks."
     )
     odds = "cannot be told: it needs at least two walks over the same bars"
     if walk.overfitting is not None:
@@ -346,8 +346,9 @@ def _metric_table(summary: Summary, split: str) -> html.Markup:
     rows += [[title, score] + [""] * len(names) for title, score in _scores(details, split)]
     head = ["", "Agent", *(NAMES[name].capitalize() for name in names)]
     chance, earned = others.random["log_return"], agent["log_return"]
+    one, _ = judged(summary)
     note = (
-        f"Agent: {_over_trials(earned) if has_interval(earned) else 'one trial'}. Random: mean of "
+        f"Agent: {_over_trials(earned, one) if has_interval(earned) else f'one {one}'}. Random: mean of "
         f"{chance.runs} runs, of which 95 % lie in {interval(chance)}. Score: 0 is random trading, 1 the "
         "oracle."
     )

@@ -4,6 +4,7 @@ Functions that take rollout frames (see rollouts.py) return a figure for `style.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ SPLIT_COLOURS = {"train": style.BLUE, "validation": style.ORANGE, "test": style.
 MOST_BARS = 300  # from which on a stretch of the bars is also shown larger
 ZOOM_BARS = 150
 MOST_SHADED = 400  # points along the edge of a shade
+MOST_NAMED = 8  # folds with room for more than their number
 MOST_MARKS = 60  # trades that can be marked one by one
 # Highest over lowest value, and price, from which on equal steps are equal shares.
 LOGARITHMIC, LOGARITHMIC_PRICE = 4.0, 20.0
@@ -113,8 +115,7 @@ def equity_and_drawdown(rollouts: Rollouts, bold: int, width: float = style.WIDT
     agents = {trial: log_value(frame["log_return"]) for trial, frame in rollouts.trials.items()}
     low, high, leaves = _range([*agents.values()], references)
     shares = np.exp(high - low) > LOGARITHMIC
-    one = "walk" if rollouts.borders else "trial"
-    keys = _trial_keys(f"{one} {bold} {_times(agents[bold][-1])}", len(agents))
+    keys = _trial_keys(rollouts, bold, f" {_times(agents[bold][-1])}")
     for name, value in references.items():
         note = " (off the scale)" if leaves and name == "foresight" else ""
         keys.append(KEYS[name]._replace(name=f"{KEYS[name].name} {_times(value[-1])}{note}"))
@@ -126,9 +127,7 @@ def equity_and_drawdown(rollouts: Rollouts, bold: int, width: float = style.WIDT
 
     longest = max(rollouts.trials.values(), key=len)
     across = panels.bar_edges(longest)
-    for border in rollouts.borders:
-        for axes in (top, bottom):
-            axes.axvline(across[border], color=style.SOFT, linewidth=0.8, zorder=0)
+    _draw_borders((top, bottom), across, rollouts.borders)
     for name, value in references.items():
         panels.draw_line(top, across, up(value), KEYS[name])
     _draw_trials(top, across, {trial: up(value) for trial, value in agents.items()}, bold)
@@ -155,11 +154,12 @@ def rolling_sharpe_plot(
     def sharpe(rollout: "pl.DataFrame") -> Floats:
         return rolling_sharpe(rollout["log_return"], window, rollouts.periods_per_year)
 
-    keys = _trial_keys(f"trial {bold}", len(rollouts.trials)) + [KEYS[name] for name in shown]
+    keys = _trial_keys(rollouts, bold) + [KEYS[name] for name in shown]
     figure, (panel,) = panels.new(f"Sharpe ratio over {window} bars", keys, [1.8], width)
     longest = max(rollouts.trials.values(), key=len)
     across = panels.bar_edges(longest)[1:]
     panel.axhline(0, color=style.GREY, linewidth=0.8)
+    _draw_borders((panel,), across, rollouts.borders)
     for name in shown:
         panels.draw_line(panel, across, sharpe(rollouts.references[name]), KEYS[name])
     agents = {trial: sharpe(rollout) for trial, rollout in rollouts.trials.items()}
@@ -242,12 +242,38 @@ def _draw_spread(panel: Any, across: Floats, lines: Sequence[Floats]) -> None:
         panel.fill_between(across[shown], *ends, color=style.BLUE, alpha=alpha, linewidth=0)
 
 
-def _trial_keys(name: str, trials: int) -> list[panels.Key]:
-    """What the bold trial and the others are called."""
-    keys = [panels.Key(name, style.BLUE, thick=2.2)]
+def _draw_borders(axes: Sequence[Any], across: Floats, borders: Sequence[int]) -> None:
+    """Where another fold begins: lines through all axes, and the folds' names at the top of the first."""
+    if not borders:
+        return
+    for panel in axes:
+        for border in borders:
+            panel.axvline(
+                across[border], color=style.GREY, linewidth=0.9, linestyle=(0, (2, 2)), zorder=0.5
+            )
+    edges = [0, *borders, len(across) - 1]
+    for fold, (first, last) in enumerate(pairwise(edges)):
+        middle, upper = (across[first] + across[last]) / 2, axes[0].get_xaxis_transform()
+        text = f"fold {fold}" if len(edges) <= MOST_NAMED + 1 else str(fold)
+        axes[0].text(
+            middle,
+            0.985,
+            text,
+            transform=upper,
+            fontsize=7.5,
+            color=style.GREY,
+            ha="center",
+            va="top",
+        )
+
+
+def _trial_keys(rollouts: Rollouts, bold: int, note: str = "") -> list[panels.Key]:
+    """What the bold trial, or walk, and the others are called."""
+    one, trials = "walk" if rollouts.borders else "trial", len(rollouts.trials)
+    keys = [panels.Key(f"{one} {bold}{note}", style.BLUE, thick=2.2)]
     if trials > MOST_LINES:
-        return [*keys, panels.Key("90 % and half of the trials", style.BLUE, "area")]
-    return [*keys, panels.Key("other trials", style.BLUE, thick=0.7)] if trials > 1 else keys
+        return [*keys, panels.Key(f"90 % and half of the {one}s", style.BLUE, "area")]
+    return [*keys, panels.Key(f"other {one}s", style.BLUE, thick=0.7)] if trials > 1 else keys
 
 
 def _range(agents: Sequence[Floats], references: Mapping[str, Floats]) -> tuple[float, float, bool]:

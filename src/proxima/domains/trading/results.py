@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from proxima.run.results import Aggregate, Number, Result
+from proxima.run.results import Aggregate, Number, Result, Summary
 
 Metrics = Mapping[str, Number]
 
@@ -90,3 +90,11 @@ class TradingSummary(Result):
     walk: Walk | None = (
         None  # where every fold was trained; all of the above is then over its seeds
     )
+
+
+def judged(summary: Summary) -> tuple[str, list[TradingTrial]]:
+    """What a run is judged by, in a word, and all of these: its trials, or walks over all folds."""
+    details: TradingSummary = summary.details
+    if details.walk is not None:
+        return "walk", list(details.walk.seeds)
+    return "trial", [trial.details for trial in summary.trials]
