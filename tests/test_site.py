@@ -15,7 +15,7 @@ import pytest
 from browser import started
 
 ROOT = Path(__file__).parent.parent
-TABLE = re.compile(r"^\|[ :|-]+\|$", re.MULTILINE)
+TABLE = re.compile(r"^\|[ :|-]*-[ :|-]*\|$", re.MULTILINE)
 CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 SIZES = [(1280, 800), (390, 844)]
 LOOKED_AT = ("index.html", "start.html", "settings.html", "api.html", "domains/trading.html")

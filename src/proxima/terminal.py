@@ -26,6 +26,7 @@ PIECE = getattr(select, "PIPE_BUF", 512)
 # Milliseconds for a reader that has kept up so far: a terminal may be busy for a moment.
 PATIENCE = 100
 LOG_SECONDS = 60.0  # after which a log gets a line though little has been done
+NOTEBOOK_SECONDS = 0.1  # a browser redraws no more often
 # Names are no markup.
 PLAIN: dict[str, Any] = dict.fromkeys(("markup", "emoji", "highlight", "force_jupyter"), False)
 
@@ -186,23 +187,37 @@ def _log(console: Console) -> Screen:
 
 
 def _notebook(output: Output) -> Screen:
-    """One line that is written over, by a return to its beginning."""
-    width = 0
+    """One output that is replaced; its last line of training stays, and a saved notebook has that alone."""
+    from IPython.display import display
 
-    def overwrite(text: str, end: str) -> None:
-        nonlocal width
-        output.write(f"\r{text.ljust(width)}{end}")
-        width = 0 if end else len(text)
+    handle: Any = None
+    of: Any = None  # what the line is about
+    last, then = "", 0.0  # the last line of training, and when one was shown
+
+    def replace(text: str) -> None:
+        nonlocal handle
+        data = {"text/plain": text}
+        if handle is None:
+            handle = display(data, raw=True, display_id=True)
+        else:
+            handle.update(data, raw=True)
+
+    def show(progress: ProgressLine) -> None:
+        nonlocal of, last, then
+        last = last if progress.is_busy else progress.plain
+        now = time.monotonic()
+        if progress.ended or progress.of != of or now >= then + NOTEBOOK_SECONDS:
+            of, then = progress.of, now
+            replace(progress.plain)
 
     def close() -> None:
-        if width:
-            overwrite("", "\r")
+        if handle is not None and last:
+            replace(last)
 
-    return Screen(
-        say=lambda text: overwrite(text, "\n"),
-        show=lambda progress: overwrite(progress.plain, ""),
-        close=close,
-    )
+    def say(text: str) -> None:
+        output.write(f"{text}\n")
+
+    return Screen(say, show, close)
 
 
 def in_notebook() -> bool:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
+from IPython.core.displaypub import CapturingDisplayPublisher
 from rich.console import Console
 from run_directories import summary_of, trial_result
 from tiny import TINY, command, flags, read, run_process
@@ -282,19 +283,28 @@ def test_lines_fit_a_terminal_of_80_columns(trials):
     assert "━━─" in shown.line.plain and "12 %" in shown.line.plain
 
 
-def test_a_notebook_gets_one_line_that_is_overwritten(monkeypatch):
+def test_a_notebook_gets_one_output_that_is_replaced(monkeypatch):
+    publisher = CapturingDisplayPublisher()
+    shell = SimpleNamespace(display_pub=publisher, config={"IPKernelApp": {}})
+    monkeypatch.setattr("IPython.core.interactiveshell.InteractiveShell._instance", shell)
+    monkeypatch.setattr("IPython.core.interactiveshell.InteractiveShell.instance", lambda: shell)
+    monkeypatch.setattr("IPython.core.interactiveshell.InteractiveShell.initialized", lambda: True)
     monkeypatch.setattr(terminal, "in_notebook", lambda: True)
     text = io.StringIO()
     display = live_display(Console(file=text, **PLAIN), scenario("name"))
-    for steps in (10, 20, 30):
+    for steps in range(10, 100):
         display.progress(view(steps))
     display.say("a message")
     display.progress(view(100))
+    display.working("drawing", 0, 1)
     display.close()
-    assert text.getvalue().count("\n") == 1
-    assert "\x1b" not in text.getvalue()
-    shown = [line.rstrip() for line in text.getvalue().split("\r") if line.strip()]
-    assert len(shown) == 5 and shown[3] == "a message"
+    assert text.getvalue() == "a message\n"
+    first, *others = publisher.outputs
+    assert not first["update"] and all(output["update"] for output in others)
+    assert len({output["transient"]["display_id"] for output in publisher.outputs}) == 1
+    assert len(others) < 50, "every chunk's line is sent"
+    lines = [output["data"]["text/plain"] for output in publisher.outputs]
+    assert "drawing" in lines[-2] and "100 %" in lines[-1]
 
 
 def test_a_notebook_is_known_by_its_kernel(monkeypatch):
