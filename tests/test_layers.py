@@ -74,7 +74,14 @@ ALLOWED = {
         "train",
         "yaml",
     },
-    "serve": {"core", "run", "track.registry", "track.served_policy"},
+    "serve": {
+        "build",
+        "core",
+        "domains.domain",
+        "run",
+        "track.registry",
+        "track.served_policy",
+    },
     "cluster": {"build", "core", "run", "scenario", "train", "tune"},
     "live": {"core", "report.statistics", "run.files", "run.lock", "yaml"},
     "cli": {

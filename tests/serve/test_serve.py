@@ -1,24 +1,21 @@
 """A served policy, asked over a real socket: the same answers as load_policy, and words for the rest."""
 
 import json
-import threading
-import time
-import urllib.error
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import schemathesis
-import uvicorn
 from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
+from served import serving
 
 import proxima
 from proxima.core.errors import ProximaError
 from proxima.serve.batching import Rows, run_padded, run_together
-from proxima.serve.http import Refusal, make_app
+from proxima.serve.http import Refusal
 from proxima.serve.limits import Limits
 from proxima.serve.run import Settings, bound_socket, check_exposure, make_service
 from proxima.serve.sessions import Sessions
@@ -50,54 +47,17 @@ def written(directory, **more):
     return directory
 
 
-class Client:
-    """Requests to one server."""
-
-    def __init__(self, address, token=None):
-        self.address, self.token = address, token
-
-    def send(self, method, path, content=None, **headers):
-        body = content if isinstance(content, bytes | None) else json.dumps(content).encode()
-        sent = {"Content-Type": "application/json"} | {
-            k.replace("_", "-"): v for k, v in headers.items()
-        }
-        request = urllib.request.Request(self.address + path, body, sent, method=method)
-        try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                return answer.status, answer.read()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read()
-
-    def post(self, path, content=None, **headers):
-        status, body = self.send("POST", path, content, **headers)
-        return status, json.loads(body)
-
-
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
-    """Starts servers, each on a thread, and ends them."""
-    running = []
+    """Starts servers, and ends them."""
+    with ExitStack() as running:
 
-    def begin(token=None, **more):
-        directory = written(tmp_path_factory.mktemp("served") / "policy", **more)
-        service = make_service(Settings(str(directory), token=token, limits=LIMITS))
-        listening = bound_socket("127.0.0.1", 0)
-        config = uvicorn.Config(make_app(service), log_level="error", lifespan="off")
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        running.append((server, thread, listening))
-        while not server.started:
-            time.sleep(0.01)
-        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        return Client(address), proxima.load_policy(directory)
+        def begin(token=None, **more):
+            directory = written(tmp_path_factory.mktemp("served") / "policy", **more)
+            service = make_service(Settings(str(directory), token=token, limits=LIMITS))
+            return running.enter_context(serving(service)), proxima.load_policy(directory)
 
-    yield begin
-    for server, thread, listening in running:
-        server.should_exit = True
-        thread.join()
-        listening.close()
+        yield begin
 
 
 @pytest.fixture(scope="module")

@@ -29,15 +29,22 @@ def serve(
     ] = None,
     trial: Trial = None,
     max_batch: Annotated[
-        int, typer.Option(help="Observations of a request, and of a batch.", min=1, max=65536)
-    ] = 256,
+        int | None,
+        typer.Option(
+            help="Observations of a request, and of a batch (256); texts at once (8).",
+            min=1,
+            max=65536,
+        ),
+    ] = None,
     output: Output = "logs",
     debug: Debug = False,
 ) -> None:
-    """Serve a trained policy over HTTP: predictions, sessions, metrics."""
+    """Serve a trained policy over HTTP: predictions with sessions, or texts as OpenAI's clients ask."""
     from proxima.serve.limits import Limits
     from proxima.serve.run import Settings
     from proxima.serve.run import serve as serve_until_stopped
 
-    limits = Limits(batch_rows=max_batch, session_rows=max_batch)
+    limits = Limits()
+    if max_batch is not None:
+        limits = Limits(batch_rows=max_batch, session_rows=max_batch, text_rows=max_batch)
     serve_until_stopped(Settings(run, host, port, token, trial, output, limits), say)

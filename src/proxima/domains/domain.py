@@ -177,6 +177,57 @@ class RawPolicy(NamedTuple):
     step: Callable[[PolicyStep, Any, Any], tuple[Any, Any]]
 
 
+class TextRequest(NamedTuple):
+    """A text or a conversation to go on from, and how; None: as the model was trained."""
+
+    prompt: str | Sequence[int]  # text, or ids
+    seed: int
+    turns: Sequence[Mapping[str, str]] = ()  # instead of a prompt: role and content
+    new_tokens: int | None = None
+    temperature: float | None = None  # 0: the likeliest token each time
+    top_p: float = 1.0
+    stop: tuple[str, ...] = ()
+    texts: int = 1  # each drawn by itself
+
+
+class TextJob(NamedTuple):
+    """A request that was read and can be begun."""
+
+    request: TextRequest
+    prompt: Sequence[int]  # its tokens
+    new_tokens: int
+
+
+class Piece(NamedTuple):
+    """What one more token adds to one of a job's texts."""
+
+    job: TextJob
+    number: int  # of the text among its job's
+    text: str  # may be empty: a character can take several tokens
+    tokens: int  # of the text so far
+    finish: str | None  # "stop" or "length"; None: it goes on
+
+
+class TextModel(NamedTuple):
+    """A model that writes several texts at once, a token of each a step; one thread at a time may use it."""
+
+    name: str
+    about: Mapping[str, Any]
+    rows: int  # texts at once
+    read: Callable[[TextRequest], TextJob]  # refuses what cannot be written; any thread may
+    begin: Callable[[TextJob], list[Piece] | None]  # None where no row is free
+    step: Callable[[], list[Piece]]
+    drop: Callable[[TextJob], None]  # nobody waits for it any more
+
+
+class TextModels(NamedTuple):
+    """How a domain's models that write text are found and loaded."""
+
+    is_folder: Callable[[Path], bool]  # whether a directory is such a model, of no run
+    # A run, trial or directory; where runs are; the trial; texts at once.
+    load: Callable[[str, str, int | None, int], TextModel]
+
+
 class DataFigures(NamedTuple):
     """What a trained policy makes of data that its run has never seen."""
 
@@ -230,6 +281,7 @@ class Domain(NamedTuple):
     reads: Callable[[Any], Sequence[Path]] | None = lambda scenario: ()
     # What policy.json says of a policy → how it is used on raw input; None: only on observations.
     raw_policy: Callable[[Mapping[str, Any]], RawPolicy] | None = None
+    text_models: TextModels | None = None  # None: its policies act, and write no text
     # An exported policy's directory and a file of new data → its figures there.
     evaluate_data: Callable[[Path, Path], DataFigures] | None = None
     # Of a scenario and a trial, the scenario of this trial by itself, on which its checkpoint is evaluated.

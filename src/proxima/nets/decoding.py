@@ -35,7 +35,7 @@ class LayerCaches(NamedTuple):
     keys: tuple[Array, ...]
     values: tuple[Array, ...]
     mask: Array
-    length: Array
+    length: Array  # a scalar, or (B,) where every row has its own
 
 
 def cached_states(
@@ -107,16 +107,27 @@ def next_states(
 ) -> tuple[Array, LayerCaches]:
     """The last layer's output at one more token of each row (B, width), and the caches with it."""
     positions = jnp.maximum(jnp.sum(caches.mask, axis=1) + mask - 1, 0)[:, None]
-    known = jax.lax.dynamic_update_slice(caches.mask, mask[:, None], (0, caches.length))
+    known = _written(caches.mask, mask[:, None], caches.length, axis=1)
     h, turns = transformer.embed(decoder, ids[:, None], positions)
     updated: list[tuple[Array, Array]] = []
     for (layer, adapter), *old in zip(layers, caches.keys, caches.values, strict=True):
         q, *new = transformer.qkv(decoder.config, layer, adapter, h, turns)
-        start = (0, 0, caches.length, 0)
-        keys, values = map(jax.lax.dynamic_update_slice, old, new, [start, start])
+        keys, values = (
+            _written(*pair, caches.length, axis=2) for pair in zip(old, new, strict=True)
+        )
         h = h + transformer.attend(decoder.config, layer, adapter, q, keys, values, known[:, None])
         h = h + transformer.mlp(decoder.config, layer, adapter, h)
         updated.append((keys, values))
     all_keys, all_values = zip(*updated, strict=True)
     h = transformer.normed(decoder.norm, h, decoder.config.norm_eps)[:, 0]
     return h, LayerCaches(all_keys, all_values, known, caches.length + 1)
+
+
+def _written(array: Array, new: Array, at: Array, axis: int) -> Array:
+    """The array with something new at a position of the axis, or at every row's own."""
+    if at.ndim == 0:
+        return jax.lax.dynamic_update_slice_in_dim(array, new, at, axis)
+    one = jax.vmap(
+        lambda row, part, start: jax.lax.dynamic_update_slice_in_dim(row, part, start, axis - 1)
+    )
+    return one(array, new, at)

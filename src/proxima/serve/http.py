@@ -11,8 +11,7 @@ import json
 import sys
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from proxima.core.errors import ProximaError
@@ -25,11 +24,13 @@ OPEN = ("/health",)  # what is answered without the token
 
 
 class Refusal(Exception):
-    """A request that is answered by a status and a sentence."""
+    """A request that is answered by a status and a sentence; `param` is the field that is wrong."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(
+        self, status: int, message: str, param: str | None = None, code: str | None = None
+    ) -> None:
         super().__init__(message)
-        self.status, self.message = status, message
+        self.status, self.message, self.param, self.code = status, message, param, code
 
 
 class Request(NamedTuple):
@@ -45,10 +46,10 @@ class Answer(NamedTuple):
     body: bytes
     status: int = 200
     kind: str = JSON
-    events: AsyncIterator[bytes] | None = None
+    events: AsyncGenerator[bytes, None] | None = None
 
 
-Handler = Callable[[Request], Awaitable[Answer]]
+Handler = Callable[[Request], Coroutine[Any, Any, Answer]]
 
 
 class Route(NamedTuple):
@@ -58,6 +59,8 @@ class Route(NamedTuple):
     path: str
     handler: Handler
     described: Mapping[str, Any]  # its operation in OpenAPI
+    # What takes long: seconds to answer, unless the client goes first. None: as all others.
+    seconds: float | None = None
 
 
 class Service(NamedTuple):
@@ -88,14 +91,35 @@ def make_app(service: Service) -> Callable[..., Awaitable[None]]:
             _check_caller(service, scope)
             async with asyncio.timeout(service.limits.request_seconds):
                 body = await _read(scope, receive, service.limits.body_bytes)
-            async with asyncio.timeout(service.limits.request_seconds):
-                answer = await found.handler(Request(body, parts))
+            async with asyncio.timeout(found.seconds or service.limits.request_seconds):
+                answering = found.handler(Request(body, parts))
+                is_long = found.seconds is not None
+                answer = await (_unless_gone(receive, answering) if is_long else answering)
         except Exception as error:
-            answer = _explained(error, service.limits)
+            answer = _explained(error)
         service.metrics.answered(route, answer.status, time.perf_counter() - started)
-        await _send(send, answer)
+        await _send(send, receive, answer)
 
     return app
+
+
+async def _unless_gone(receive: Any, answering: Coroutine[Any, Any, Answer]) -> Answer:
+    """The answer, given up where the client goes before it is there."""
+    answer, gone = asyncio.create_task(answering), asyncio.create_task(_until_gone(receive))
+    try:
+        await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise Refusal(499, "the client has gone")  # nobody reads it; metrics count it
+        return answer.result()
+    finally:
+        answer.cancel()
+        gone.cancel()
+        await asyncio.wait((answer, gone))
+
+
+async def _until_gone(receive: Any) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _find(routes: tuple[Route, ...], method: str, path: str) -> tuple[Route, Mapping[str, str]]:
@@ -182,25 +206,32 @@ def read_json(content: bytes) -> Any:
         raise Refusal(400, f"the body is not valid JSON: {error}"[:300]) from error
 
 
-def _explained(error: Exception, limits: Limits) -> Answer:
-    """An error as an answer; one that nobody foresaw is shown to whoever runs the server."""
+def _explained(error: Exception) -> Answer:
+    """An error as an answer."""
+    refusal = as_refusal(error)
+    return answer_json(problem(refusal), refusal.status)
+
+
+def as_refusal(error: Exception) -> Refusal:
+    """What the client is told of an error; one that nobody foresaw is shown to whoever runs the server."""
     if isinstance(error, Refusal):
-        return _problem(error.status, error.message)
+        return error
     if isinstance(error, ProximaError):
-        return _problem(422, str(error))
+        return Refusal(422, str(error))
     if isinstance(error, TimeoutError):
-        return _problem(504, f"it took longer than {limits.request_seconds:g} seconds")
+        return Refusal(504, "it took too long; ask for less, or try again when fewer others do")
     traceback.print_exception(error, file=sys.stderr)
-    return _problem(500, "an error of the server; its console says more")
+    return Refusal(500, "an error of the server; its console says more")
 
 
-def _problem(status: int, message: str) -> Answer:
-    # the form in which clients of OpenAI's look for it
-    kind = "server_error" if status >= 500 else "invalid_request_error"
-    return answer_json({"error": {"message": message, "type": kind, "code": status}}, status)
+def problem(refusal: Refusal) -> dict[str, Any]:
+    """A refusal in the form in which clients of OpenAI's look for it."""
+    kind = "server_error" if refusal.status >= 500 else "invalid_request_error"
+    shown = {"message": refusal.message, "type": kind}
+    return {"error": shown | {"param": refusal.param, "code": refusal.code}}
 
 
-async def _send(send: Any, answer: Answer) -> None:
+async def _send(send: Any, receive: Any, answer: Answer) -> None:
     headers = [(b"content-type", answer.kind.encode()), (b"x-content-type-options", b"nosniff")]
     if answer.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
@@ -212,7 +243,13 @@ async def _send(send: Any, answer: Answer) -> None:
         return
     headers.append((b"cache-control", b"no-store"))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    with suppress(OSError):  # the client has gone; what produces the events ends too
+    gone = asyncio.create_task(_until_gone(receive))
+    try:
         async for event in answer.events:
+            if gone.done():  # uvicorn does not say so when it is given what nobody reads
+                break
             await send({"type": "http.response.body", "body": event, "more_body": True})
+    finally:  # what produces the events ends too
+        gone.cancel()
+        await answer.events.aclose()
     await send({"type": "http.response.body", "body": b""})

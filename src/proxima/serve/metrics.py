@@ -40,6 +40,7 @@ class Metrics:
         self.requests: Counter[tuple[str, int]] = Counter()  # by route and status
         self.seconds, self.rows = Histogram(SECONDS), Histogram(ROWS)
         self.sessions = 0
+        self.prompt_tokens = self.completion_tokens = 0
 
     def answered(self, route: str, status: int, seconds: float) -> None:
         """Count a request."""
@@ -61,10 +62,13 @@ class Metrics:
             *(f'proxima_errors_total{{route="{r}"}} {n}' for r, n in sorted(errors.items())),
             *_head("request_seconds", "histogram", "From a request's headers to its answer."),
             *self.seconds.lines("proxima_request_seconds"),
-            *_head("batch_rows", "histogram", "Observations in one run of the program, unpadded."),
+            *_head("batch_rows", "histogram", "Rows in one run of the program, unpadded."),
             *self.rows.lines("proxima_batch_rows"),
             *_head("sessions", "gauge", "Sessions that are remembered."),
             f"proxima_sessions {self.sessions}",
+            *_head("tokens_total", "counter", "Tokens of texts, read and written."),
+            f'proxima_tokens_total{{kind="prompt"}} {self.prompt_tokens}',
+            f'proxima_tokens_total{{kind="completion"}} {self.completion_tokens}',
         ]
         return "\n".join(lines) + "\n"
 

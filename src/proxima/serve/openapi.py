@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
+from proxima.domains.domain import TextModel
 from proxima.serve.http import JSON, Route
 
 Schema = dict[str, Any]
@@ -15,11 +16,12 @@ PROBLEM: Schema = {
     "properties": {
         "error": {
             "type": "object",
-            "required": ["message", "type", "code"],
+            "required": ["message", "type", "param", "code"],
             "properties": {
                 "message": {"type": "string"},
                 "type": {"type": "string"},
-                "code": {"type": "integer"},
+                "param": {"type": ["string", "null"]},
+                "code": {"type": ["string", "null"]},
             },
         }
     },
@@ -49,11 +51,11 @@ def policy_operations(about: Mapping[str, Any]) -> dict[str, Schema]:
     }
     needs = [] if "raw" in fields else ["observation"]
     parameter = {"name": "session", "in": "path", "required": True, "schema": {"type": "string"}}
-    going_on = _body(fields | {"episode_start": flags}, needs)
+    going_on = body(fields | {"episode_start": flags}, needs)
     return {
         "predict": {
             "summary": "The greedy action at one observation, or those at a batch.",
-            "requestBody": _body(fields, needs),
+            "requestBody": body(fields, needs),
             "responses": answers({"200": ("Actions.", action)}),
         },
         "begin": {
@@ -74,6 +76,48 @@ def policy_operations(about: Mapping[str, Any]) -> dict[str, Schema]:
     }
 
 
+def text_operations(model: TextModel) -> dict[str, Schema]:
+    """What is said of the routes of a model that writes, by name."""
+    text, whole = {"type": "string"}, {"type": ["integer", "null"], "minimum": 1}
+    role = {"enum": ["system", "developer", "user", "assistant"]}
+    message = {
+        "type": "object",
+        "properties": {"role": role, "content": text},
+        "required": ["role", "content"],
+    }
+    fields: Schema = {
+        "model": {"enum": [model.name]},
+        **{"max_tokens": whole, "n": {"type": "integer", "minimum": 1, "maximum": model.rows}},
+        "temperature": {"type": ["number", "null"], "minimum": 0, "maximum": 2},
+        "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+        "seed": {"type": ["integer", "null"], "minimum": 0, "maximum": 2**31 - 1},
+        "stop": {"type": ["string", "array", "null"], "items": text, "maxItems": 4},
+        **{"stream": {"type": "boolean"}, "stream_options": {"type": ["object", "null"]}},
+    }
+    said = answers({"200": ("Texts; with stream, server-sent events.", {"type": "object"})})
+    listed = answers({"200": ("What is served.", {"type": "object"})})
+    messages = {"type": "array", "items": message, "minItems": 1}
+    parameter = {"name": "model", "in": "path", "required": True, "schema": text}
+    return {
+        "chat": {
+            "summary": "The next turn of a conversation, as OpenAI's clients ask for it.",
+            "requestBody": body({"messages": messages} | fields, ["messages"]),
+            "responses": said,
+        },
+        "complete": {
+            "summary": "How a text goes on; no template is put around it.",
+            "requestBody": body({"prompt": {"type": ["string", "array"]}} | fields, ["prompt"]),
+            "responses": said,
+        },
+        "models": {"summary": "What is served, in a list of one.", "responses": listed},
+        "model": {
+            "summary": "What is served under this name.",
+            "parameters": [parameter],
+            "responses": listed,
+        },
+    }
+
+
 def answers(good: Mapping[str, tuple[str, Schema | None]]) -> Schema:
     """Responses: these, and the refusals."""
     refused = {
@@ -90,7 +134,7 @@ def _content(schema: Schema) -> Schema:
     return {"content": {JSON: {"schema": schema}}}
 
 
-def _body(fields: Schema, required: list[str]) -> Schema:
+def body(fields: Schema, required: list[str]) -> Schema:
     schema = {
         "type": "object",
         "properties": fields,

@@ -3,19 +3,26 @@
 import ipaddress
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from proxima.build import DOMAINS, domain, domain_of
 from proxima.core.errors import ProximaError
 from proxima.core.extras import needs_extra
-from proxima.run.files import find_policy
+from proxima.core.paths import usable_path
+from proxima.domains.domain import TextModels
+from proxima.run.files import RunFiles, find_policy, find_trial
 from proxima.run.policy import load_policy
+from proxima.run.read import load_scenario
 from proxima.serve import openapi
+from proxima.serve.chat import serve_texts
 from proxima.serve.http import Answer, Request, Route, Service, answer_json, make_app
 from proxima.serve.limits import Limits
 from proxima.serve.metrics import Metrics
 from proxima.serve.policy import serve_policy
+from proxima.track.served_policy import ABOUT
 
 GOODBYE_SECONDS = 5  # for requests that are being answered when the server ends
 
@@ -53,26 +60,71 @@ def check_exposure(host: str, token: str | None) -> None:
         )
 
 
+class Content(NamedTuple):
+    """What is served."""
+
+    name: str
+    description: str
+    facts: Mapping[str, Any]  # what /health says of it
+    routes: tuple[Route, ...]
+
+
 def make_service(settings: Settings) -> Service:
     """Everything the server answers with, ready: loaded and compiled."""
-    limits, metrics = settings.limits, Metrics()
+    metrics = Metrics()
+    models = find_text_models(settings.reference, settings.output_directory, settings.trial)
+    content = (
+        policy_content(settings, metrics)
+        if models is None
+        else text_content(settings, models, metrics)
+    )
+    routes = (*content.routes, *_common_routes(metrics, content.facts))
+    has_token = settings.token is not None
+    title = f"Proxima: {content.name}"
+    described = openapi.document(title, content.description, routes, has_token)
+    every = (*routes, *_pages(described))
+    return Service(every, settings.limits, metrics, settings.token, check_host=not has_token)
+
+
+def find_text_models(reference: str, output_directory: str, trial: int | None) -> TextModels | None:
+    """Who loads the model that is meant; None where it is a policy, which acts."""
+    path = Path(usable_path(reference))
+    if (path / ABOUT).is_file():
+        return None
+    for name in DOMAINS:
+        models = domain(name).text_models
+        if models is not None and models.is_folder(path):
+            return models
+    home = find_trial(reference, output_directory, trial)
+    if (home / "policy").is_dir():
+        return None
+    return domain_of(load_scenario(RunFiles(home.resolve().parent))).text_models
+
+
+def policy_content(settings: Settings, metrics: Metrics) -> Content:
+    """A policy, compiled."""
     directory = find_policy(settings.reference, settings.output_directory, settings.trial)
     policy = load_policy(directory)
     about, taken = policy.about, policy.about["checkpoint"]
     made = f"{taken['kind']} checkpoint, step {taken['step']:,}"
     description = f"{about['algorithm']} on {about['env']}, {made}"
-    routes = (*serve_policy(policy, limits, metrics), *_common_routes(metrics, about))
-    has_token = settings.token is not None
-    described = openapi.document(f"Proxima: {about['env']}", description, routes, has_token)
-    check_host = not has_token
-    return Service((*routes, *_pages(described)), limits, metrics, settings.token, check_host)
-
-
-def _common_routes(metrics: Metrics, about: Any) -> tuple[Route, ...]:
     facts = {name: about[name] for name in ("algorithm", "env", "checkpoint", "weights_sha256")}
+    return Content(about["env"], description, facts, serve_policy(policy, settings.limits, metrics))
 
+
+def text_content(settings: Settings, models: TextModels, metrics: Metrics) -> Content:
+    """A model that writes, loaded."""
+    where = (settings.reference, settings.output_directory, settings.trial)
+    model = models.load(*where, settings.limits.text_rows)
+    description = f"{model.about['model']}, asked as OpenAI's clients do"
+    return Content(
+        model.name, description, model.about, serve_texts(model, settings.limits, metrics)
+    )
+
+
+def _common_routes(metrics: Metrics, facts: Mapping[str, Any]) -> tuple[Route, ...]:
     async def health(request: Request) -> Answer:
-        return answer_json({"status": "ok"} | facts)
+        return answer_json({"status": "ok", **facts})
 
     async def figures(request: Request) -> Answer:
         return Answer(metrics.text().encode(), kind="text/plain; version=0.0.4; charset=utf-8")

@@ -7,7 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from proxima.core.errors import ProximaError
-from proxima.domains.domain import Added, Closing, Counts, Data, Domain, Facts, Overview, Prepared
+from proxima.domains.domain import (
+    Added,
+    Closing,
+    Counts,
+    Data,
+    Domain,
+    Facts,
+    Overview,
+    Prepared,
+    TextModel,
+    TextModels,
+)
 from proxima.domains.language.config import LanguageScenario
 from proxima.domains.language.page import page
 from proxima.domains.language.results import LanguageTrial
@@ -148,6 +159,20 @@ def closing(summary: Summary) -> Closing:
     )
 
 
+def load_text_model(
+    reference: str, output_directory: str, trial: int | None, rows: int
+) -> TextModel:
+    """The model of a run or a folder, ready to write so many texts at once."""
+    from proxima.domains.language.serving import load_text_model
+
+    return load_text_model(reference, output_directory, trial, rows)
+
+
+def is_model_folder(path: Path) -> bool:
+    """Whether a directory is a model as Hugging Face's libraries write it."""
+    return (path / "config.json").is_file()
+
+
 def _interval_column(summary: Summary) -> str:
     from proxima.report.statistics import coverage
 
@@ -174,6 +199,7 @@ DOMAIN = Domain(
     details=(LanguageTrial, None),
     curve=curve,
     data=Data("Texts", obtain),
+    text_models=TextModels(is_model_folder, load_text_model),
     prepare_host=prepare_host,
     gangs=True,
 )
