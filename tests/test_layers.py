@@ -76,7 +76,7 @@ ALLOWED = {
     },
     "serve": {"core", "run", "track.registry", "track.served_policy"},
     "cluster": {"build", "core", "run", "scenario", "train", "tune"},
-    "live": {"core", "report.statistics", "run.files", "run.lock", "yaml"},
+    "live": {"core", "report.statistics", "run.files", "run.lock", "run.standing", "yaml"},
     "cli": {
         "build",
         "cluster",
