@@ -1,4 +1,4 @@
-"""What progress.json says of a run is what its summary says in the end, and what its checkpoint says before."""
+"""What progress.json says of a run is what its checkpoint says, and in the end its summary."""
 
 import json
 from pathlib import Path

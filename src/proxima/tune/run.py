@@ -32,7 +32,7 @@ from proxima.tune.plan import (
     prepare_search,
 )
 from proxima.tune.results import SearchResult
-from proxima.tune.screen import PHASES, shown_search
+from proxima.tune.screen import shown_search
 from proxima.tune.search import run_search
 from proxima.tune.tracking import Tracking
 from proxima.tune.verdict import numbers
@@ -165,8 +165,8 @@ def _noting(search: Search, tracking: Tracking) -> Watch:
 def _noted(standing: Standing, figure: str) -> standing_file.Standing:
     return standing_file.Standing(
         stage=standing.phase,
-        number=1 + list(PHASES).index(standing.phase),
-        stages=len(PHASES),
+        number=1,  # whether another phase follows is decided at its end
+        stages=1,
         unit="steps",
         steps=standing.steps,
         fraction=standing.fraction,
