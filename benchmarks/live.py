@@ -18,6 +18,8 @@ import time
 import urllib.request
 from pathlib import Path
 
+from proxima.run.standing import NAME, Standing
+
 COMMAND = [sys.executable, "-c", "from proxima.cli import main; main()"]
 IDLE_SECONDS = 10
 
@@ -30,6 +32,8 @@ def write_runs(output: Path, runs: int, trials: int, rows: int) -> None:
         root.mkdir(parents=True)
         info = {"status": "finished", "started": f"2026-01-01T00:{run:02d}", "trials": trials}
         (root / "run.json").write_text(json.dumps(info))
+        standing = Standing("", 1, 1, "steps", rows * 100, 1.0, 60.0, "eval/return_mean", 107.0)
+        (root / NAME).write_text(json.dumps(standing._asdict()))
         (root / "scenario.yaml").write_text(f"training: {{max_steps: {rows * 100}}}\n")
         for trial in range(trials):
             (root / f"trial_{trial}").mkdir()
@@ -69,8 +73,10 @@ def measure(output: Path) -> None:
             request = urllib.request.Request(address + path, headers={"X-Proxima-Token": token})
             began = time.perf_counter()
             with urllib.request.urlopen(request) as answer:
-                size = len(answer.read())
-            return time.perf_counter() - began, size
+                content = answer.read()
+            read = json.loads(content).get("read")
+            print(f"{read[0]} of {read[1]} files read" if read else "", end="  ")
+            return time.perf_counter() - began, len(content)
 
         time.sleep(2)
         print(f"at rest: {memory_mb(server.pid):.0f} MB")
@@ -78,6 +84,7 @@ def measure(output: Path) -> None:
             ("list, first", "api/runs"),
             ("list, again", "api/runs"),
             ("a run, first", "api/run?id=many/runs/run_000"),
+            ("the same, all read", "api/run?id=many/runs/run_000"),
             ("the same, again", "api/run?id=many/runs/run_000"),
             ("another metric", "api/run?id=many/runs/run_000&metric=loss/total"),
         ):

@@ -83,7 +83,7 @@ ALLOWED = {
         "track.served_policy",
     },
     "cluster": {"build", "core", "run", "scenario", "train", "tune"},
-    "live": {"core", "report.statistics", "run.files", "run.lock", "yaml"},
+    "live": {"core", "report.statistics", "run.files", "run.lock", "run.standing", "yaml"},
     "cli": {
         "build",
         "cluster",

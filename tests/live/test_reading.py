@@ -4,10 +4,13 @@ import json
 import os
 
 import numpy as np
+import pytest
 
 from proxima.live.curves import Curves, min_max
-from proxima.live.runs import Followed, OpenedSearch
-from proxima.live.tail import MOST_ROWS, Appended, Tail, thinned_lines
+from proxima.live.runs import Followed, Opened, OpenedSearch
+from proxima.live.tail import Appended, Tail, last_row, sampled_lines
+from proxima.run.files import keep_rows_until
+from proxima.run.standing import NAME, Standing
 
 
 def line(step, **values):
@@ -46,12 +49,55 @@ def test_a_line_that_is_no_json_is_left_out(tmp_path):
     assert Tail(path).read().rows == [{"step": 2}]
 
 
-def test_of_a_long_file_every_kth_line_is_read_and_every_evaluation():
-    lines = [line(i, a=1.0).encode() for i in range(10_000)]
-    lines[777] = line(777, **{"eval/return_mean": 3.0}).encode()
-    kept = thinned_lines(lines, MOST_ROWS)
-    assert len(kept) <= MOST_ROWS + 2
-    assert {lines[0], lines[777], lines[-1]} <= set(kept)
+def test_a_file_written_anew_over_the_same_inode_and_as_long_is_read_anew(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(line(1) + line(2))
+    tail = Tail(path)
+    tail.read()
+    path.write_text(line(5) + line(6))
+    assert tail.read() == Appended(True, [{"step": 5}, {"step": 6}])
+
+
+def test_rows_that_a_resumed_run_dropped_are_forgotten(tmp_path):
+    root = run_directory(tmp_path)
+    path = root / "trial_0" / "metrics.jsonl"
+    path.write_text("".join(line(step, a=1.0) for step in (10, 20)) + line(30, a=99.0))
+    run = Opened(Followed(tmp_path, root))
+    run.read(1.0)
+    assert run.details("a")["bands"]["lines"][0] == ([10.0, 20.0, 30.0], [1.0, 1.0, 99.0])
+    keep_rows_until(path, 20)  # as a run does that goes on from its checkpoint at step 20
+    with path.open("a") as file:
+        file.write(line(25, a=2.0) + line(30, a=3.0) + line(35, a=4.0))
+    run.read(1.0)
+    steps, values = run.details("a")["bands"]["lines"][0]
+    assert (steps, values) == ([10.0, 20.0, 25.0, 30.0, 35.0], [1.0, 1.0, 2.0, 3.0, 4.0])
+
+
+def test_of_a_long_file_rows_are_taken_evenly_with_evaluations_and_gaps():
+    rows = [line(i, a=1.0) for i in range(10_000)]
+    for at in (777, 7777):
+        rows[at] = line(at, **{"eval/return_mean": 3.0})
+    rows[5151] = line(5151, a=None)
+    lines = sampled_lines("".join(rows).encode(), 500)
+    steps = [json.loads(each)["step"] for each in lines]
+    assert len(steps) <= 504 and steps == sorted(set(steps))
+    assert {777, 5151, 7777, 9999} <= set(steps)
+    assert max(np.diff(steps)) < 60, "evenly over the whole file"
+
+
+def test_of_many_evaluations_some_are_taken_evenly_from_where_they_begin():
+    rows = [line(i, **({"eval/x": 1.0} if i >= 5000 else {"a": 1.0})) for i in range(10_000)]
+    lines = sampled_lines("".join(rows).encode(), 100)
+    evaluated = [json.loads(each)["step"] for each in lines if b"eval/" in each]
+    assert 50 <= len(evaluated) <= 220 and max(np.diff(evaluated)) < 250
+    assert evaluated[0] < 5100 and evaluated[-1] == 9999
+
+
+def test_the_last_whole_row_is_read_alone(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    assert last_row(path) is None
+    path.write_text("".join(line(i) for i in range(9_000)) + '{"step": 9')
+    assert last_row(path) == {"step": 8_999}
 
 
 def test_extremes_and_ends_survive_thinning():
@@ -67,8 +113,8 @@ def test_extremes_and_ends_survive_thinning():
 def test_curves_stay_small_and_their_band_is_over_trials():
     curves = Curves(trials=300)
     for trial in range(3):
-        for step in range(5_000):
-            curves.add(trial, {"step": step, "a": float(trial), "b": None, "c": "text"})
+        row = {"a": float(trial), "b": None, "c": "text"}
+        curves.add(trial, [{"step": step} | row for step in range(5_000)])
     assert curves.metrics == ["a", "b"]
     assert len(curves.steps("a", 0)) <= 2 * 667
     bands = curves.bands("a")
@@ -78,6 +124,81 @@ def test_curves_stay_small_and_their_band_is_over_trials():
     assert curves.bands("a").iqm[-1] == 0.5
 
 
+def test_a_number_that_is_not_finite_is_a_gap_and_never_zero():
+    steps, values = np.arange(1_000.0), np.full(1_000, 5.0)
+    values[400:410] = np.nan
+    x, y = min_max(steps, values, 100)
+    assert np.isnan(y[(x >= 400) & (x < 410)]).any() and np.nanmin(y) == 5.0
+    curves = Curves(trials=1)
+    rows = [{"step": i, "a": None if 400 <= i < 440 else 5.0} for i in range(1_000)]
+    curves.add(0, rows)
+    bands = curves.bands("a")
+    assert set(bands.iqm) == {5.0, None} and bands.lines[0][1].count(None) >= 1
+    assert {i for i, value in zip(bands.steps, bands.iqm, strict=True) if value is None} <= {
+        i for i in bands.steps if 399 < i < 440
+    }
+
+
+def run_directory(output):
+    root = output / "cartpole" / "runs" / "x"
+    (root / "trial_0").mkdir(parents=True)
+    (root / "run.json").write_text('{"status": "finished", "started": "2026", "trials": 1}')
+    (root / "scenario.yaml").write_text("training: {max_steps: 100}\nseed: 3\n")
+    return root
+
+
+def test_the_list_says_what_the_run_says_and_of_older_runs_what_it_can(tmp_path):
+    root = run_directory(tmp_path)
+    followed = Followed(tmp_path, root)
+    (root / "run.json").write_text('{"status": "interrupted", "started": "2026", "trials": 1}')
+    (root / "trial_0" / "metrics.jsonl").write_text(line(10) + line(40))
+    older = followed.entry()
+    assert (older.state, older.steps, older.fraction, older.best) == ("stopped", 40, 0.4, None)
+    summary = {"trials": [{"best_return": 3.0}, {"best_return": 7.0}, {"best_return": None}]}
+    (root / "summary.json").write_text(json.dumps(summary))
+    assert followed.entry().best == 7.0
+    stands = Standing("sft", 2, 4, "updates", 5, 0.5, 8.0, "eval/loss", 1.25)
+    (root / NAME).write_text(json.dumps(stands._asdict()))
+    entry = followed.entry()
+    assert (entry.best, entry.metric, entry.fraction) == (1.25, "eval/loss", 0.375)
+    assert entry.stage == "sft, 2 of 4"
+
+
+@pytest.mark.parametrize("where", ["noted", "summary", "details", "broken"])
+def test_alarms_of_every_kind_are_shown(tmp_path, where):
+    root = run_directory(tmp_path)
+    alarm = {"step": 20, "trial": 0, "text": "too good"}
+    rows = line(10, **{"loss/total": 1.0})
+    match where:
+        case "noted":
+            (root / "trial_0" / "alarms.jsonl").write_text(json.dumps(alarm) + "\n")
+        case "summary":
+            (root / "summary.json").write_text(json.dumps({"alarms": [{"kind": "x"} | alarm]}))
+        case "details":
+            (root / "summary.json").write_text(json.dumps({"details": {"alarms": ["too good"]}}))
+        case "broken":
+            rows += line(20, **{"loss/total": None})
+    (root / "trial_0" / "metrics.jsonl").write_text(rows)
+    run = Opened(Followed(tmp_path, root))
+    run.read(1.0)
+    (shown,) = run.details(None)["alarms"]
+    assert ("no longer a number" if where == "broken" else "too good") in shown["text"]
+
+
+def test_a_large_run_is_shown_before_all_of_it_is_read(tmp_path):
+    root = run_directory(tmp_path)
+    for trial in range(5):
+        (root / f"trial_{trial}").mkdir(exist_ok=True)
+        (root / f"trial_{trial}" / "metrics.jsonl").write_text(line(1, a=1.0) + line(2, a=2.0))
+    run = Opened(Followed(tmp_path, root))
+    run.read(0.0)
+    assert run.details(None)["read"] == [1, 5]
+    for _ in range(4):
+        run.read(0.0)
+    details = run.details(None)
+    assert details["read"] == [5, 5] and details["bands"]["trials"] == 5
+
+
 def test_a_search_is_read_as_its_values_arrive(tmp_path):
     root = tmp_path / "cartpole" / "tune" / "x"
     (root / "search").mkdir(parents=True)
@@ -85,12 +206,11 @@ def test_a_search_is_read_as_its_values_arrive(tmp_path):
     (root / "scenario.yaml").write_text("search: {direction: minimise}")
     settings = [{"algorithm.gamma": g} for g in (0.9, 0.99, 0.999)]
     (root / "search" / "settings.jsonl").write_text("".join(json.dumps(s) + "\n" for s in settings))
-    told = [["order", 0, 0, 1], ["told", 0, 1, 5.0, []], ["told", 2, 1, 3.0, []]]
+    told = [["order", 0, 0, 1], ["told", 0, 1, -5.0, []], ["told", 2, 1, -3.0, []]]
     (root / "search" / "events.jsonl").write_text("".join(json.dumps(t) + "\n" for t in told))
     followed = Followed(tmp_path, root)
-    followed.entry()
     search = OpenedSearch(followed)
-    search.read()
+    search.read(1.0)
     details = search.details(None)
     assert details["configurations"] == [[0, 0.9, 5.0], [2, 0.999, 3.0]]
     assert (details["best"], details["drawn"]) == (3.0, 3)

@@ -1,27 +1,40 @@
 """The runs and searches in a directory: what the list says of each, and what is drawn of one.
 
-The list reads run.json and the ends of a few trials' metrics; all metrics are read of a run only while
-somebody looks at it.
+The list reads run.json and progress.json; metrics are read of a run only while somebody looks at it, and
+those of a large one bit by bit, so that what is known already can be shown.
 """
 
 import json
 import math
+import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, TypeGuard, cast, final
 
 from proxima.core.errors import ProximaError
 from proxima.live.curves import Curves
-from proxima.live.tail import Tail
-from proxima.run.lock import holder_of, is_at_work
+from proxima.live.tail import Tail, last_row
+from proxima.run.lock import holder_of, is_at_work, this_process
+from proxima.run.standing import NAME as PROGRESS
+from proxima.run.standing import Standing, read_standing
 from proxima.yaml import read_yaml
 
-SAMPLED = 8  # trials of a run that the list reads
-SAMPLED_BYTES = 1 << 20  # of each, at its end
+SAMPLED = 8  # trials whose ends are read where a run does not say itself how far it is
 SAMPLES = 8  # texts that are shown
+COLOURS = "advantage", "kl", "reward"  # a token's figure, by the first that it has
 MOST_JSON = 32 << 20  # bytes of a file that is read whole
+FIRST_ROWS = (
+    40_000  # rows of all trials that are parsed when a run is opened; evaluations come besides
+)
+FEWEST_ROWS, MOST_ROWS = 100, 2_000  # of each trial
+FOLDERS_SECONDS = 5.0  # after which new files are looked for
 MAIN = ("eval/return_mean", "episode/return")  # what a run is drawn by, the first it has
+BROKEN = (
+    "loss/",
+    "train/grad_norm",
+)  # as `train.stage.is_watched`: a trial stops where one is not finite
 STATES = {"running": "running", "finishing": "running", "finished": "finished", "failed": "failed"}
 
 
@@ -58,10 +71,11 @@ def main_metric(metrics: list[str]) -> str | None:
     return next(iter([*known, *evaluated, *metrics]), None)
 
 
-def metric_files(root: Path, trial: Path) -> Iterator[tuple[str, Path]]:
-    """The metrics of a trial, by stage; "" where it has no stages."""
-    for path in sorted([*trial.glob("metrics.jsonl"), *trial.glob("*/metrics.jsonl")]):
-        yield "" if path.parent == trial else path.parent.name, path
+def stage_folders(trial: Path) -> list[tuple[str, Path]]:
+    """The folders of a trial that have metrics, by stage; "" where it has no stages."""
+    if (trial / "metrics.jsonl").is_file():
+        return [("", trial)]
+    return [(path.parent.name, path.parent) for path in sorted(trial.glob("*/metrics.jsonl"))]
 
 
 def trial_folders(root: Path) -> list[Path]:
@@ -78,6 +92,7 @@ class Entry(NamedTuple):
     kind: str  # run, search
     started: str
     state: str  # running, stopped, finished, failed
+    stage: str  # which it is at; empty where there is only one
     steps: int
     fraction: float | None
     seconds_left: float | None
@@ -88,6 +103,24 @@ class Entry(NamedTuple):
 
 
 @final
+class Cached:
+    """A file's content, read again only when the file has changed."""
+
+    def __init__(self, read: Callable[[Path], Any]):
+        self._read, self._state, self._content = read, (-1, -1, -1), read(Path(os.devnull))
+
+    def __call__(self, path: Path) -> Any:
+        try:
+            now = os.stat(path)
+        except OSError:
+            return self._content  # a file that is being replaced, or never was
+        state = now.st_ino, now.st_size, now.st_mtime_ns
+        if state != self._state:
+            self._state, self._content = state, self._read(path)
+        return self._content
+
+
+@final
 class Followed:
     """A run or a search as the list follows it."""
 
@@ -95,46 +128,54 @@ class Followed:
         self.output, self.root = output, root
         self.id = str(root.relative_to(output))
         self.is_search = root.parent.name == "tune"
-        self.info: dict[str, Any] = {}
-        self.settings: dict[str, Any] = {}
-        self._changed: tuple[int, ...] = ()
-        self._tails: dict[Path, Tail] = {}
-        self._curves = Curves(SAMPLED)
-        self._pace: tuple[float, float] | None = None  # a moment, and the fraction then
-        self.best: float | None = None
+        self._info, self._settings = Cached(read_object), Cached(read_settings)
+        self._standing = Cached(lambda path: read_standing(path.parent))
+        self._summary = Cached(read_object)
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What the run notes of itself."""
+        return cast(
+            dict[str, Any], self._info(self.root / ("info.json" if self.is_search else "run.json"))
+        )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Its scenario."""
+        return cast(dict[str, Any], self._settings(self.root / "scenario.yaml"))
+
+    @property
+    def standing(self) -> Standing | None:
+        """Where it says it stands; None of a run that an earlier version made."""
+        return cast(Standing | None, self._standing(self.root / PROGRESS))
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What a finished run came to; empty before."""
+        return cast(dict[str, Any], self._summary(self.root / "summary.json"))
 
     def entry(self) -> Entry:
         """What the list says now; only what changed is read."""
-        self._read_info()
         state, process = self._state()
-        steps, fraction = self._progress()
-        metric = None if self.is_search else main_metric(self._curves.metrics)
-        started = str(self.info.get("started", ""))
+        standing = self.standing or self._estimated()
+        fraction: float | None = (standing.number - 1 + standing.fraction) / standing.stages
+        if not standing.steps and not standing.fraction:
+            fraction = None
         return Entry(
             id=self.id,
             name=self.root.parent.parent.name,
             kind="search" if self.is_search else "run",
-            started=started,
+            started=str(self.info.get("started", "")),
             state=state,
-            steps=steps,
+            stage=stage_words(standing) if state != "finished" else "",
+            steps=standing.steps,
             fraction=1.0 if state == "finished" else fraction,
-            seconds_left=self._seconds_left(fraction) if state == "running" else None,
-            metric=metric,
-            best=self.best,
+            seconds_left=seconds_left(standing) if state == "running" else None,
+            metric=standing.figure or None,
+            best=standing.best,
             trials=int(self.info.get("trials") or 0),
             process=process,
         )
-
-    def _read_info(self) -> None:
-        path = self.root / ("info.json" if self.is_search else "run.json")
-        scenario = self.root / "scenario.yaml"
-        try:
-            changed = path.stat().st_mtime_ns, scenario.stat().st_mtime_ns
-        except OSError:
-            return
-        if changed != self._changed:
-            self._changed = changed
-            self.info, self.settings = read_object(path), read_settings(scenario)
 
     def _state(self) -> tuple[str, int | None]:
         """The state, and the process at work where it is one of this machine."""
@@ -148,48 +189,59 @@ class Followed:
 
     @staticmethod
     def _is_ours(holder: Any) -> bool:
-        from proxima.run.lock import this_process
-
         return bool(holder.host == this_process().host)
 
-    def _progress(self) -> tuple[int, float | None]:
-        """The steps of the sampled trial that is last, and the share of the budget."""
+    def _estimated(self) -> Standing:
+        """Of a run that says nothing itself: the ends of a few trials' metrics, and its summary's best."""
+        unknown = Standing("", 1, 1, "steps", 0, 0.0, 0.0, "", None)
         if self.is_search:
-            return 0, None
-        ends = []
-        for trial in trial_folders(self.root)[:SAMPLED]:
-            number, end = int(trial.name[6:]), 0
-            for _, path in metric_files(self.root, trial):
-                tail = self._tails.setdefault(path, Tail(path, SAMPLED_BYTES))
-                for row in tail.read().rows:
-                    if isinstance(row, dict):
-                        self._curves.add(number, row)
-                        self._note_best(row)
-            for metric in self._curves.metrics:
-                points = self._curves.steps(metric, number)
-                end = max(end, int(points[-1]) if points else 0)
-            ends.append(end)
-        steps = min(ends, default=0)
+            return unknown
+        folders = [f for t in trial_folders(self.root)[:SAMPLED] for _, f in stage_folders(t)[-1:]]
+        rows = [last_row(folder / "metrics.jsonl") for folder in folders]
+        ends = [
+            row["step"] for row in rows if isinstance(row, dict) and _is_number(row.get("step"))
+        ]
         budget = section(self.settings, "training").get("max_steps")
-        if not isinstance(budget, int | float) or budget <= 0:
-            return steps, None
-        return steps, min(1.0, steps / budget)
+        steps = int(min(ends, default=0))
+        fraction = min(1.0, steps / budget) if _is_number(budget) and budget > 0 else 0.0
+        best = best_in_summary(self.summary)
+        figure = MAIN[0] if best is not None else ""
+        return unknown._replace(steps=steps, fraction=fraction, figure=figure, best=best)
 
-    def _note_best(self, row: Mapping[str, Any]) -> None:
-        value = row.get(MAIN[0])
-        if isinstance(value, int | float) and math.isfinite(value):
-            self.best = value if self.best is None else max(self.best, value)
 
-    def _seconds_left(self, fraction: float | None) -> float | None:
-        """By the pace since we began to look."""
-        if fraction is None:
-            return None
-        now = time.monotonic()
-        if self._pace is None or fraction < self._pace[1]:
-            self._pace = now, fraction
-        began, before = self._pace
-        gained = fraction - before
-        return (now - began) * (1 - fraction) / gained if gained > 0 else None
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def best_in_summary(summary: Mapping[str, Any]) -> float | None:
+    """The best evaluation of all trials as a summary has them."""
+    trials = summary.get("trials")
+    rows = trials if isinstance(trials, list) else []
+    values = [row.get("best_return") for row in rows if isinstance(row, dict)]
+    return max((value for value in values if _is_number(value)), default=None)
+
+
+def stage_words(standing: Standing) -> str:
+    """Which stage it is at; empty where there is only one without a name."""
+    count = f", {standing.number} of {standing.stages}" if standing.stages > 1 else ""
+    return standing.stage.replace("_", " ") + count
+
+
+def seconds_left(standing: Standing) -> float | None:
+    """Of the stage, at the pace so far, as the console says it."""
+    if not standing.fraction:
+        return None
+    return standing.seconds * (1 - standing.fraction) / standing.fraction
+
+
+class Source(NamedTuple):
+    """The metrics and alarms of a stage of a trial."""
+
+    stage: str
+    trial: int
+    folder: Path
+    metrics: Tail
+    alarms: Tail
 
 
 @final
@@ -198,26 +250,57 @@ class Opened:
 
     def __init__(self, followed: Followed):
         self._of = followed
-        self._tails: dict[Path, tuple[str, int, Tail]] = {}
+        self._sources: dict[Path, Source] = {}
         self._stages: dict[str, Curves] = {}
+        self._alarms: dict[Path, list[Any]] = {}
+        self._unread: list[Source] = []
+        self._looked_at = -math.inf
         self.version = 0
 
-    def read(self) -> None:
-        """What was appended since the last time."""
-        folders = trial_folders(self._of.root)
-        for trial in folders:
-            for stage, path in metric_files(self._of.root, trial):
-                if path not in self._tails:
-                    self._tails[path] = stage, int(trial.name[6:]), Tail(path)
-        for stage, number, tail in self._tails.values():
-            is_new, rows = tail.read()
-            curves = self._stages.setdefault(stage, Curves(len(folders)))
-            if is_new:
-                curves.forget(number)
-            for row in rows:
-                if isinstance(row, dict):
-                    curves.add(number, row)
-            self.version += bool(is_new or rows)
+    @property
+    def unread(self) -> int:
+        """How many files of metrics nobody has read yet."""
+        return len(self._unread)
+
+    def read(self, seconds: float) -> None:
+        """What was appended since the last time; new files, at least one, as long as the seconds last."""
+        ends_at = time.monotonic() + seconds
+        self._look_for_files()
+        fresh = set(map(id, self._unread))
+        for source in self._sources.values():
+            if id(source) not in fresh:
+                self._read_source(source)
+        while self._unread:
+            self._read_source(self._unread.pop(0))
+            if time.monotonic() >= ends_at:
+                break
+
+    def _look_for_files(self) -> None:
+        now = time.monotonic()
+        if now - self._looked_at < FOLDERS_SECONDS:
+            return
+        self._looked_at = now
+        trials = trial_folders(self._of.root)
+        rows = min(MOST_ROWS, max(FEWEST_ROWS, FIRST_ROWS // max(len(trials), 1)))
+        for trial in trials:
+            for stage, folder in stage_folders(trial):
+                if folder not in self._sources:
+                    tails = Tail(folder / "metrics.jsonl", rows), Tail(folder / "alarms.jsonl")
+                    source = Source(stage, int(trial.name[6:]), folder, *tails)
+                    self._sources[folder] = source
+                    self._unread.append(source)
+                    self._stages.setdefault(stage, Curves(len(trials)))
+
+    def _read_source(self, source: Source) -> None:
+        curves, noted = self._stages[source.stage], source.alarms.read()
+        is_new, rows = source.metrics.read()
+        if is_new:
+            curves.forget(source.trial)
+        curves.add(source.trial, rows)
+        if noted.is_new:
+            self._alarms[source.folder] = []
+        self._alarms.setdefault(source.folder, []).extend(noted.rows)
+        self.version += bool(is_new or rows or noted.is_new or noted.rows)
 
     def metrics(self) -> list[str]:
         """Every metric, named stage:metric where the run has stages."""
@@ -233,18 +316,18 @@ class Opened:
         known = {name.rpartition(":")[2]: name for name in reversed(names)}
         chosen = wanted if wanted in names else known.get(main_metric(list(known)) or "")
         stage, _, metric = (chosen or "").rpartition(":")
-        curves = self._stages.get(stage)
-        of = self._of
+        curves, of = self._stages.get(stage), self._of
         return {
             "id": of.id,
             "metric": chosen,
             "metrics": names,
             "bands": None if curves is None or not metric else curves.bands(metric)._asdict(),
+            "read": [len(self._sources) - self.unread, len(self._sources)],
             "time": section(of.info, "time"),
             "memory": self._largest("memory/peak_mb"),
-            "alarms": self._alarms(),
-            "samples": self._samples(),
-            "cluster": of.info.get("standing") or "",
+            "alarms": self._all_alarms(),
+            "samples": newest_samples(of.root),
+            "cluster": of.standing.note if of.standing else str(of.info.get("standing") or ""),
             "facts": self._facts(),
         }
 
@@ -263,37 +346,57 @@ class Opened:
         finite = [value for value in values if math.isfinite(value)]
         return max(finite, default=None)
 
-    def _alarms(self) -> list[dict[str, Any]]:
-        """Alarms as they were noted while it trained, and those of the summary."""
-        root = self._of.root
-        noted = [
-            alarm
-            for path in [*root.glob("trial_*/alarms.jsonl"), *root.glob("trial_*/*/alarms.jsonl")]
-            for alarm in Tail(path).read().rows
-            if isinstance(alarm, dict)
-        ]
-        alarms = {(a.get("trial"), a.get("step"), a.get("text")): a for a in noted}
-        return list(alarms.values())
+    def _all_alarms(self) -> list[dict[str, Any]]:
+        """Those noted while it trained, trials that broke down, and those of a finished run's summary."""
+        noted = [alarm for alarms in self._alarms.values() for alarm in alarms]
+        noted += self._broken()
+        summary = self._of.summary
+        noted += summary.get("alarms") or []
+        noted += [{"text": text} for text in section(summary, "details").get("alarms") or []]
+        known = [alarm for alarm in noted if isinstance(alarm, dict) and alarm.get("text")]
+        # of those that are in the summary too, one
+        alarms = {(a.get("trial"), a.get("step"), a["text"]): a for a in reversed(known)}
+        return list(reversed(alarms.values()))
 
-    def _samples(self) -> list[dict[str, str]]:
-        """The newest texts that a trial has written down."""
-        paths = list(self._of.root.glob("trial_*/**/samples.json"))
-        newest = max(paths, key=lambda path: path.stat().st_mtime, default=None)
-        if newest is None:
-            return []
-        try:
-            rows = json.loads(newest.read_bytes())
-        except (OSError, ValueError):
-            return []
-        rows = rows.get("samples", []) if isinstance(rows, dict) else rows
-        texts = [row for row in rows if isinstance(row, dict)][:SAMPLES]
+    def _broken(self) -> list[dict[str, Any]]:
+        text = "the loss or its gradient is no longer a number; the trial stops with its last good state"
         return [
-            {"prompt": str(row.get("prompt", "")), "text": _text(row.get("after"))} for row in texts
+            {"step": int(step), "trial": trial, "text": text}
+            for curves in self._stages.values()
+            for trial, step in curves.broken(
+                name for name in curves.metrics if name.startswith(BROKEN)
+            ).items()
         ]
 
 
-def _text(sample: Any) -> str:
-    return str(sample.get("text", "") if isinstance(sample, Mapping) else sample or "")
+def newest_samples(root: Path) -> list[dict[str, Any]]:
+    """The newest texts that a trial has written down, with a figure for every token where it has one."""
+    paths = [*root.glob("trial_*/samples.json"), *root.glob("trial_*/*/samples.json")]
+    rows: Any = []
+    with suppress(OSError, ValueError, RecursionError):
+        newest = max(paths, key=lambda path: path.stat().st_mtime, default=None)
+        if newest is not None and newest.stat().st_size <= MOST_JSON:
+            rows = json.loads(newest.read_bytes())
+    texts = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    return [
+        {"prompt": str(row.get("prompt", ""))} | _completion(row.get("after"))
+        for row in texts[:SAMPLES]
+    ]
+
+
+def _completion(after: Any) -> dict[str, Any]:
+    """Text and reward, and its tokens coloured by the first of these figures that they have."""
+    if not isinstance(after, Mapping):
+        return {"text": str(after or ""), "reward": None, "coloured_by": None, "tokens": []}
+    rows = after.get("tokens")
+    tokens = [token for token in rows if isinstance(token, dict)] if isinstance(rows, list) else []
+    kinds = [kind for kind in COLOURS if any(_is_number(token.get(kind)) for token in tokens)]
+    colour = next(iter(kinds), None)
+    drawn = [
+        [str(token.get("token", "")), token.get(colour) if colour else None] for token in tokens
+    ]
+    text, reward = str(after.get("text", "")), after.get("reward")
+    return {"text": text, "reward": reward, "coloured_by": colour, "tokens": drawn}
 
 
 @final
@@ -311,7 +414,9 @@ class OpenedSearch:
         self._values: dict[int, float | None] = {}
         self.version = 0
 
-    def read(self) -> None:
+    unread = 0  # it is read whole
+
+    def read(self, seconds: float) -> None:
         """What was appended since the last time."""
         drawn, events = self._settings.read(), self._events.read()
         if drawn.is_new:
@@ -322,31 +427,33 @@ class OpenedSearch:
         for line in events.rows:
             if isinstance(line, list) and len(line) >= 4 and line[0] == "told":
                 self._values[line[1]] = line[3]
-        self.version += bool(drawn.rows or events.rows)
-        known = [value for value in self._values.values() if value is not None]
-        best = min if self._direction() == "minimise" else max
-        self._of.best = best(known, default=None)
+        self.version += bool(drawn.is_new or events.is_new or drawn.rows or events.rows)
 
-    def _direction(self) -> str:
-        return str(section(self._of.settings, "search").get("direction", "maximise"))
+    def _sign(self) -> float:
+        """What is told of a configuration is a score, of which more is better."""
+        search = section(self._of.settings, "search")
+        less = search.get("direction") == "minimise" or search.get("objective") == "steps_to_target"
+        return -1.0 if less else 1.0
 
     def details(self, wanted: str | None) -> dict[str, Any]:
         """What the page shows of the search: value against a chosen setting."""
         names = sorted({key for row in self._drawn if isinstance(row, dict) for key in row})
         chosen = wanted if wanted in names else next(iter(names), None)
+        sign = self._sign()
         points = [
-            [number, self._drawn[number].get(chosen), value]
+            [number, self._drawn[number].get(chosen), None if value is None else sign * value]
             for number, value in sorted(self._values.items())
             if number < len(self._drawn) and isinstance(self._drawn[number], dict)
         ]
+        known = [value for value in self._values.values() if value is not None]
         return {
             "id": self._of.id,
             "metric": chosen,
             "metrics": names,
             "configurations": points,
             "drawn": len(self._drawn),
-            "direction": self._direction(),
-            "best": self._of.best,
+            "direction": "less is better" if sign < 0 else "more is better",
+            "best": sign * max(known) if known else None,
         }
 
 

@@ -30,6 +30,7 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 EVERY_SECONDS = 1.0
+READING_SECONDS = 0.1  # the same while a large run is still being read
 ALIVE_SECONDS = 15  # after which a silent stream says that it is still there
 
 
@@ -123,7 +124,8 @@ async def _events(
         if silent >= ALIVE_SECONDS:
             silent = 0.0
             yield ": still here\n\n"
-        await asyncio.sleep(EVERY_SECONDS)
+        done, of = messages.get("run", {}).get("read", (0, 0))
+        await asyncio.sleep(EVERY_SECONDS if done == of else READING_SECONDS)
 
 
 def serve(output: str, port: int, read_only: bool, say: Callable[[str], None]) -> None:

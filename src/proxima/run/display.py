@@ -7,7 +7,7 @@ import numpy as np
 
 from proxima.train.books import Book
 from proxima.train.loop import Report
-from proxima.train.stage import Stage
+from proxima.train.stage import Schedule, Stage
 
 Callback = Callable[[dict[str, Any]], Any]  # returning False stops what is training
 
@@ -24,23 +24,30 @@ class View(NamedTuple):
 
     @property
     def fraction(self) -> float:
-        """How much of the budget is used, the larger of steps and episodes; the mean over blocks."""
-        blocks = self.blocks or [range(len(self.report.progress.books))]
-        return float(np.mean([self._block_fraction(lanes) for lanes in blocks]))
+        """How much of the budget is used."""
+        return used_fraction(self.stage.schedule, self.report.progress.books, self.blocks)
 
-    def _block_fraction(self, lanes: Sequence[int]) -> float:
-        """What the lane that is last has used; a block that has ended needs no more of it."""
-        books = [self.report.progress.books[lane] for lane in lanes]
-        going = [book for book in books if book.stopped is None]
-        if len(self.blocks) > 1 and not going:
-            return 1.0
-        return min(1.0, min(map(self._used, going or books)))
 
-    def _used(self, book: Book) -> float:
-        steps, episodes = self.stage.schedule.max_steps, self.stage.schedule.max_episodes
+def used_fraction(
+    schedule: Schedule, books: Sequence[Book], blocks: Sequence[Sequence[int]]
+) -> float:
+    """How much of the budget is used, the larger of steps and episodes; the mean over blocks of lanes."""
+
+    def used(book: Book) -> float:
+        steps, episodes = schedule.max_steps, schedule.max_episodes
         return max(
             book.steps / steps if steps else 0.0, book.episodes / episodes if episodes else 0.0
         )
+
+    def of_block(lanes: Sequence[int]) -> float:
+        """What the lane that is last has used; a block that has ended needs no more of it."""
+        own = [books[lane] for lane in lanes]
+        going = [book for book in own if book.stopped is None]
+        if len(blocks) > 1 and not going:
+            return 1.0
+        return min(1.0, min(map(used, going or own)))
+
+    return float(np.mean([of_block(lanes) for lanes in blocks or [range(len(books))]]))
 
 
 class Display(NamedTuple):

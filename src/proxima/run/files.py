@@ -196,6 +196,24 @@ def keep_rows_until(path: Path, step: int) -> None:
     write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
+def keep_alarms_until(path: Path, step: int) -> None:
+    """Drop the alarms that began after `step`, and a last line that a kill cut short."""
+    if not path.exists():
+        return
+    whole = read_text(path).split("\n")[:-1]
+    alarms = [line for line in whole if _alarm_step(line) <= step]
+    write_text(path, "".join(line + "\n" for line in alarms))
+
+
+def _alarm_step(line: str) -> float:
+    """When an alarm began; never, where the line is something else: nobody goes on from alarms."""
+    try:
+        step = json.loads(line)["step"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return math.inf
+    return step if isinstance(step, int) else math.inf
+
+
 def find_run(reference: str, output_directory: str = "logs") -> RunFiles:
     """The run meant by an experiment's name (its latest run), a run id, an MLflow run's id, or a path."""
     reference, output = usable_path(reference), Path(usable_path(output_directory))

@@ -3,6 +3,7 @@
 <trial>/[<stage>/]metrics.jsonl     one object per chunk, at its step
 <trial>/[<stage>/]alarms.jsonl      one object per alarm, when it begins
 <trial>/[<stage>/]checkpoints/      last and best
+progress.json                       where the run stands
 """
 
 import dataclasses
@@ -17,10 +18,11 @@ from proxima.core.types import PyTree
 from proxima.domains.domain import Domain, Prepared
 from proxima.run import results
 from proxima.run.clock import Clock, note_chunk, timed
-from proxima.run.display import Callback, Display, View, callback_view
+from proxima.run.display import Callback, Display, View, callback_view, used_fraction
 from proxima.run.files import RunFiles, append_row, read_rows
 from proxima.run.restore import book_to_json
 from proxima.run.results import RunInfo
+from proxima.run.standing import Standing, StandingFile, best_of, best_of_stages
 from proxima.scenario import Scenario, to_stored
 from proxima.track.tracker import Tracker
 from proxima.train import checkpoint
@@ -57,6 +59,7 @@ class Run(NamedTuple):
     clock: Clock
     notes: Notes
     callback: Callback | None
+    standing: StandingFile
 
     def folder(self, stage: str, trial: int) -> Path:
         """Where a stage of a trial has its files."""
@@ -103,6 +106,28 @@ class Board:
         )
         return View(self._name, self._stage, together, seconds, self._groups, self.note)
 
+    def standing(self, run: Run, seconds: float) -> Standing:
+        """All lanes as they stand, for onlookers; the best is over the stage's other trials too."""
+        planned, stage = run.prepared.stages, self._stage
+        names = [(plan.name, tuple(plan.trials)) for plan in planned]
+        number = names.index((self._name, tuple(stage.trials)))
+        same = [trials for name, trials in names if name == self._name]
+        others = [trial for trials in same for trial in trials if trial not in stage.trials]
+        ended = best_of_stages(run.folder(self._name, trial) / STAGE for trial in others)
+        books, (figure, sign) = self._progress.books, stage.best_by
+        return Standing(
+            stage=self._name,
+            number=number + 1,
+            stages=len(planned),
+            unit=stage.unit,
+            steps=self._progress.steps,
+            fraction=used_fraction(stage.schedule, books, self._groups),
+            seconds=seconds,
+            figure=figure,
+            best=best_of([*ended, *(book.best for book in books)], sign),
+            note=self.note,
+        )
+
     def _lanes(self, trials: Sequence[int]) -> list[int]:
         return [self._stage.trials.index(trial) for trial in trials]
 
@@ -137,6 +162,7 @@ class Recorder:
     def begin(self) -> None:
         """From now on the block trains."""
         self._started = time.perf_counter()
+        self._note_standing(at_once=True)  # a resumed run stands where its checkpoint does
 
     def record(self, report: Report) -> Mapping[int, str]:
         """A chunk's numbers to files and tracker, its states where they are to be kept; who should stop."""
@@ -150,8 +176,7 @@ class Recorder:
         for sentence in stage.notices():
             run.display.say(sentence)
         run.display.progress(self.board.view(stage.trials, report, self.seconds()))
-        if report.save:
-            self.note_seconds()
+        self.note_seconds() if report.save else self._note_standing(at_once=False)
         reasons = self._alarmed() if report.scores is not None else {}
         view = callback_view(self._name, stage.trials, report)
         if run.callback is not None and run.callback(view) is False:
@@ -201,6 +226,11 @@ class Recorder:
         if ids is not None:
             changes |= {"mlflow_run_id": ids.parent, "mlflow_children": ids.children}
         run.notes.change(**changes)
+        self._note_standing(at_once=True)
+
+    def _note_standing(self, at_once: bool) -> None:
+        run = self._run
+        run.standing.write(lambda: self.board.standing(run, self.seconds()), at_once)
 
     def _write(self, report: Report) -> None:
         run, memory = self._run, memory_metrics()  # of the process, so the same for every lane

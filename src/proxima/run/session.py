@@ -16,6 +16,7 @@ from proxima.run.record import Notes, Run, stage_names
 from proxima.run.restore import furthest_step
 from proxima.run.results import RunInfo
 from proxima.run.signals import raising
+from proxima.run.standing import StandingFile
 from proxima.scenario import Scenario, to_stored
 from proxima.track.process import connect, connect_spans
 from proxima.track.tracker import RunIds, Status
@@ -57,7 +58,8 @@ def open_run(
         note(clock, "build", seconds)
         status: Status = "finished"
         try:
-            yield Run(scenario, domain, prepared, files, tracker, display, clock, notes, callback)
+            shared = tracker, display, clock, notes, callback, StandingFile(files.root)
+            yield Run(scenario, domain, prepared, files, *shared)
         except BaseException as error:
             status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
             # First of all: who asked us to stop may not wait for the tracker.

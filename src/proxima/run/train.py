@@ -100,6 +100,7 @@ def _open_blocks(
         if restored is None:
             for folder in of:
                 write_text(folder / "metrics.jsonl", "")
+                (folder / "alarms.jsonl").unlink(missing_ok=True)
         progress = fresh_progress(len(of)) if restored is None else restored.progress
         board.put(stage.trials, progress)
         recorder = Recorder(run, planned.name, board, stage, of, progress)

@@ -67,6 +67,8 @@ class Stage(NamedTuple):
     # at saves: what cannot be saved restarts
     reseed: Callable[[PyTree], PyTree] = lambda states: states
     exact_anywhere: bool = True  # False: exact resume only from states just returned by `reseed`
+    # What `Score.value` is the value of, and whether more of it is better (1) or less (−1).
+    best_by: tuple[str, float] = ("eval/return_mean", 1.0)
     layout: Mapping[str, int] = {}  # how lanes lie on devices; another one may change the last bits
     # The memory of convergence after a chunk's metrics, and after an evaluation; with the step of each.
     converge_training: Callable[[Convergence, Row, int], Convergence] = lambda old, *_: old

@@ -59,6 +59,13 @@ class Standing(NamedTuple):
     best: float | None
     settings: Settings | None  # of the best
 
+    @property
+    def fraction(self) -> float:
+        """How much of the phase is done: of its steps, or of its configurations where none are counted."""
+        if self.steps:
+            return min(1.0, self.steps / max(self.all_steps, 1))
+        return self.done / max(self.total, 1)
+
 
 class Watch(NamedTuple):
     """Who shows a search to a person."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from proxima.build import importable_directories, make_importable
 from proxima.report.statistics import aggregate
+from proxima.run import standing as standing_file
 from proxima.run.files import read_json, read_text, write_json, write_text
 from proxima.run.lock import locked
 from proxima.run.signals import raising
@@ -102,7 +103,7 @@ def _run(search: Search, started: dict[str, Any]) -> SearchResult:
         known = info.get("mlflow_run_id")
         tracking = _connect(search, known, lambda run_id: note(mlflow_run_id=run_id))
         try:
-            watch = _noting(search.watch, tracking)
+            watch = _noting(search, tracking)
             result = run_search(search._replace(watch=watch), tracking)
             _write_result(search, result)
             written = (files.best, files.result, files.table, files.report)
@@ -148,14 +149,31 @@ def _connect(search: Search, known: str | None, note: Callable[[str], None]) -> 
     return Tracking(tracker, search.rules(TUNING_ROLE, 1).objective.metric, note)
 
 
-def _noting(watch: Watch, tracking: Tracking) -> Watch:
-    """The same, and after every chunk of whichever phase the tracked run is noted, if it is known by then."""
+def _noting(search: Search, tracking: Tracking) -> Watch:
+    """The search's own, and after every chunk its standing is noted, and the tracked run once it is known."""
+    file = standing_file.StandingFile(search.files.root)
+    figure = search.rules(TUNING_ROLE, 1).objective.metric
 
     def show(standing: Standing) -> None:
         tracking.note_run()
-        watch.show(standing)
+        file.write(lambda: _noted(standing, figure), at_once=standing.done == standing.total)
+        search.watch.show(standing)
 
-    return watch._replace(show=show)
+    return search.watch._replace(show=show)
+
+
+def _noted(standing: Standing, figure: str) -> standing_file.Standing:
+    return standing_file.Standing(
+        stage=standing.phase,
+        number=1,  # whether another phase follows is decided at its end
+        stages=1,
+        unit="steps",
+        steps=standing.steps,
+        fraction=standing.fraction,
+        seconds=standing.seconds,
+        figure=figure,
+        best=standing.best,
+    )
 
 
 def figures(result: SearchResult) -> dict[str, float]:

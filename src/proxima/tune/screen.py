@@ -23,9 +23,7 @@ PHASES = {"search": "", "choosing": "  choosing among the best"}
 
 def shown_standing(name: str, standing: Standing) -> ProgressLine:
     """Configurations done, the best so far with its settings, speed, and the time left."""
-    fraction = min(1.0, standing.steps / max(standing.all_steps, 1))
-    if not standing.steps:
-        fraction = standing.done / max(standing.total, 1)
+    fraction = standing.fraction
     ended = standing.done == standing.total
     percent = f"{math.floor(100 * fraction):>3} %"
     left = "" if ended else time_left(standing.seconds, fraction)

@@ -227,6 +227,7 @@ def trainable(
         join=lambda lanes: on_devices(lanes[0]),
         advance=advance,
         evaluate=evaluate,
+        best_by=(measure.figure, measure.sign),
         figures=measure.shown,
     )
     return Trainable(driven, judge, draw=draw)
