@@ -106,7 +106,7 @@ def test_shipped_scenario_writes_only_what_differs_from_the_defaults(name):
         "env": ("backend",),
         "algorithm": ("name",),
         "network": ("kind",),
-        "data": ("pattern",),
+        "data": ("pattern", "source"),
         "search": (),
     }
     kinds = {

@@ -351,8 +351,8 @@ TRADING = "env: {backend: trading}\ndata: {pattern: sine_wave"
         ),
         (
             "env: {backend: trading}",
-            "data.path: neither is given; set one of data.pattern (synthetic prices) and data.path "
-            "(your own file)",
+            "data.path: none is given; set one of data.pattern (synthetic prices), data.path (your own "
+            "file) and data.source",
         ),
         (
             "data: {pattern: sine_wave}",
@@ -361,8 +361,8 @@ TRADING = "env: {backend: trading}\ndata: {pattern: sine_wave"
         ),
         (
             f"{TRADING}, path: x.csv}}",
-            "data.path: both are given; set one of data.pattern (synthetic prices) and data.path "
-            "(your own file)",
+            "data.path: both are given; set one of data.pattern (synthetic prices), data.path (your own "
+            "file) and data.source",
         ),
         (f"{TRADING}, split: {{tst: 1}}}}", "data.split.tst: unknown key; did you mean test?"),
         (
