@@ -10,11 +10,14 @@ share the machine with the server.
 import argparse
 import asyncio
 import json
+import os
+import signal
 import statistics
 import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
 
 OBSERVATION = [0.0, 0.1, 0.0, -0.1]
 PORTS = {"proxima": 8311, "mlflow": 8312}
@@ -79,7 +82,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clients", type=int, default=16)
     given = parser.parse_args()
-    servers = [subprocess.Popen(command(name, given.run, given.model)) for name in PORTS]
+    # MLflow looks for models where the run registered its own, and for uvicorn among the programs.
+    where = {"MLFLOW_TRACKING_URI": "sqlite:///mlflow.db"} | dict(os.environ)
+    where["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), where["PATH"]])
+    servers = [
+        subprocess.Popen(command(name, given.run, given.model), env=where, start_new_session=True)
+        for name in PORTS
+    ]
     try:
         for name, port in PORTS.items():
             wait_until_up(port)
@@ -90,7 +99,7 @@ def main() -> None:
         ]
     finally:
         for server in servers:
-            server.terminate()
+            os.killpg(server.pid, signal.SIGTERM)  # MLflow's server is a child of its own command
             server.wait()
     for name in PORTS:
         rate, middle, high = (

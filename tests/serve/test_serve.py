@@ -17,6 +17,7 @@ from proxima.core.errors import ProximaError
 from proxima.serve.batching import Rows, run_padded, run_together
 from proxima.serve.http import Refusal
 from proxima.serve.limits import Limits
+from proxima.serve.policy import warm_up
 from proxima.serve.run import Settings, bound_socket, check_exposure, make_service
 from proxima.serve.sessions import Sessions
 from proxima.track.registry import export_program, load_exported, write_policy
@@ -94,6 +95,54 @@ def test_in_one_size_of_batch_a_row_has_the_same_bits_wherever_it_is(tmp_path):
     )  # padded to 16
     for n, acted in zip(reversed(range(9)), apart, strict=True):
         assert acted.actions.tobytes() == whole[n : n + 1].tobytes()
+
+
+def test_every_size_of_batch_is_compiled_before_the_first_request():
+    sizes = []
+
+    def step(observations, memory):
+        sizes.append(len(observations))
+        return observations, memory
+
+    warm_up(step, {"observation": BOX}, Limits(batch_rows=6))  # six rows are padded to eight
+    assert sizes == [1, 2, 4, 8]
+
+
+def test_a_full_queue_is_said(tmp_path):
+    directory = written(tmp_path / "policy")
+    limits = LIMITS._replace(waiting_rows=2)
+    with serving(make_service(Settings(str(directory), limits=limits))) as client:
+        assert client.post("/predict", {"observation": [[0.0] * 3] * 2})[0] == 200
+        status, answer = client.post("/predict", {"observation": [[0.0] * 3] * 3})
+    assert status == 503 and "waiting already; try again soon" in answer["error"]["message"]
+
+
+def test_named_fields_and_masks_go_with_the_observation(tmp_path):
+    fields = {
+        "scores": {"shape": [3], "dtype": "float32"},
+        "action_mask": {"shape": [3], "dtype": "bool"},
+    }
+
+    def best_allowed(weights, inputs):
+        seen = inputs["observation"]
+        scores = jnp.where(seen["action_mask"], seen["scores"] + weights["w"], -jnp.inf)
+        return {"action": jnp.argmax(scores, axis=-1).astype(jnp.int32)}
+
+    weights, kind = {"w": np.float32(0)}, {"fields": fields}
+    about = {
+        **{"algorithm": "probe", "env": "Probe-v0", "observation": kind},
+        **{"action": {"shape": [], "dtype": "int32", "n": 3, "start": 0}},
+        "checkpoint": {"kind": "last", "step": 7},
+    }
+    directory = tmp_path / "policy"
+    export = export_program(best_allowed, weights, {"observation": kind})
+    write_policy(export, weights, about, directory)
+    one = {"scores": [1.0, 3.0, 2.0], "action_mask": [True, False, True]}
+    with serving(make_service(Settings(str(directory), limits=LIMITS))) as client:
+        assert client.post("/predict", {"observation": one}) == (200, {"action": 2})
+        missing = {"observation": {"scores": [1.0, 3.0, 2.0]}}
+        status, answer = client.post("/predict", missing)
+    assert status == 422 and "action_mask" in answer["error"]["message"]
 
 
 def test_a_session_remembers_and_others_do_not_disturb_it(start):

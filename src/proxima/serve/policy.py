@@ -14,7 +14,7 @@ import numpy as np
 
 from proxima.run.policy import Policy
 from proxima.serve import openapi
-from proxima.serve.batching import Batcher, Rows, Step, run_padded
+from proxima.serve.batching import Batcher, Rows, Step, padded_size, run_padded
 from proxima.serve.http import Answer, Refusal, Request, Route, answer_json
 from proxima.serve.limits import Limits
 from proxima.serve.metrics import Metrics
@@ -76,7 +76,7 @@ def serve_policy(policy: Policy, limits: Limits, metrics: Metrics) -> tuple[Rout
 def warm_up(step: Step, about: Mapping[str, Any], limits: Limits) -> None:
     """Compiles the program for every size that a batch can have."""
     rows = 1
-    while rows <= limits.batch_rows:
+    while rows <= padded_size(limits.batch_rows):
         run_padded(step, Rows(_first(about["observation"], rows), first_memory(about, rows), rows))
         rows *= 2
 
