@@ -46,7 +46,7 @@ def described(scenario: Any) -> Record:
     """What a scenario is, in a few words."""
     algorithm, environment, budget, target = domain_of(scenario).overview(scenario)
     if scenario.domain == "trading":  # they all have the same environment; the prices differ
-        environment = f"{scenario.data.pattern} prices"
+        environment = f"{scenario.data.pattern or scenario.data.source} prices"
     return {
         "algorithm": algorithm,
         "environment": environment,
