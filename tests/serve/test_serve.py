@@ -1,22 +1,23 @@
 """A served policy, asked over a real socket: the same answers as load_policy, and words for the rest."""
 
-import json
+import urllib.error
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import schemathesis
-from hypothesis import HealthCheck, given, settings
+from openapi_cases import send_cases
 from schemathesis.checks import not_a_server_error
 from served import serving
 
 import proxima
 from proxima.core.errors import ProximaError
 from proxima.serve.batching import Rows, run_padded, run_together
-from proxima.serve.http import Refusal
+from proxima.serve.http import Refusal, Route, Service, answer_json
 from proxima.serve.limits import Limits
+from proxima.serve.metrics import Metrics
 from proxima.serve.policy import warm_up
 from proxima.serve.run import Settings, bound_socket, check_exposure, make_service
 from proxima.serve.sessions import Sessions
@@ -187,6 +188,7 @@ def test_sessions_are_bounded_and_idle_ones_end():
         (b"{", 400, "not valid JSON"),
         (b'{"observation": [NaN, 0, 0]}', 400, "NaN"),
         (b"[" * 15_000, 400, "not valid JSON"),
+        (b"9" * 5_000, 400, "not valid JSON: a number has too many digits"),
         (b"\xff", 400, "not valid JSON"),
         (b" " * 20_001, 413, "20,000 bytes"),
         ([], 422, "object"),
@@ -255,32 +257,36 @@ def test_metrics_count(plain):
 
 
 def test_no_body_is_answered_by_a_500(plain):
-    client, _ = plain
-    document = json.loads(client.send("GET", "/openapi.json")[1])
-    schema = schemathesis.openapi.from_dict(document)
-    schema.config.update(base_url=client.address)
-    quick = settings(
-        max_examples=25,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        suppress_health_check=list(HealthCheck),
+    assert send_cases(plain[0], [not_a_server_error]) > 50
+
+
+def test_another_method_is_told_which_there_are(plain):
+    with urllib.request.urlopen(f"{plain[0].address}/health") as answer:
+        assert answer.status == 200
+    asked = urllib.request.Request(f"{plain[0].address}/health", method="DELETE")
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(asked)
+    with caught.value as answer:
+        assert (answer.code, answer.headers["Allow"]) == (405, "GET")
+
+
+def test_a_websocket_is_refused(plain):
+    answer = plain[0].raw(
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     )
-    asked = 0
-    for result in schema.get_all_operations():
-        operation = result.ok()
-        for mode in schemathesis.GenerationMode:
+    assert answer.startswith(b"HTTP/1.1 403 ")
 
-            @quick
-            @given(case=operation.as_strategy(generation_mode=mode))
-            def ask(case):
-                nonlocal asked
-                asked += 1
-                case.call_and_validate(checks=[not_a_server_error])
 
-            try:
-                ask()
-            except Exception as error:
-                if type(error).__name__ not in ("Unsatisfiable", "SkipTest"):
-                    raise
-    assert asked > 50
+def test_a_body_that_does_not_come_is_the_clients_fault():
+    async def answer(request):
+        return answer_json({})
+
+    routes = (Route("POST", "/predict", answer, {}),)
+    service = Service(routes, Limits(request_seconds=0.2), Metrics())
+    with serving(service) as client:
+        head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
+        answer = client.raw(head + b"{}")  # and no more
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"connection: close" in answer
+    assert b"Content-Length" in answer and b"invalid_request_error" in answer

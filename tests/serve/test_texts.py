@@ -2,11 +2,21 @@
 
 import asyncio
 import json
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import openai
 import pytest
+from openapi_cases import send_cases
+from programs import compilations
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_schema_conformance,
+    status_code_conformance,
+)
 from served import serving
 from texts import TINY, write_texts
 
@@ -15,7 +25,8 @@ from proxima.domains.domain import Piece, TextJob, TextModel, TextRequest
 from proxima.domains.language import talk
 from proxima.domains.language.serving import Wording
 from proxima.scenario import load
-from proxima.serve.http import Refusal
+from proxima.serve.chat import serve_texts
+from proxima.serve.http import Refusal, Service
 from proxima.serve.limits import Limits
 from proxima.serve.metrics import Metrics
 from proxima.serve.run import Settings, make_service
@@ -183,13 +194,19 @@ def test_models_are_listed(client):
         ({"temperature": 0.001}, "temperature", "0: the likeliest"),
         ({"top_p": 0}, "top_p", "above 0"),
         ({"seed": -1}, "seed", "from 0"),
-        ({"n": 5}, "prompt", "at most 4"),
+        ({"n": 5}, "n", "more than 4"),
         ({"stop": ["a"] * 5}, "stop", "up to 4"),
         ({"stop": ""}, "stop", "1 to 256"),
         ({"prompt": [10**6]}, "prompt", "ids must be from 0"),
         ({"prompt": {"text": "a"}}, "prompt", "expected a text"),
         ({"prompt": ["a"] * 5}, "n", "more than 4"),
         ({"logprobs": 3}, "logprobs", "leave it out"),
+        ({"logprobs": 0}, "logprobs", "leave it out"),  # asks for those of the tokens themselves
+        ({"best_of": True}, "best_of", "leave it out"),
+        ({"extra_body": {"stream": 0}}, "stream", "true or false"),
+        ({"extra_body": {"stream": ""}}, "stream", "true or false"),
+        ({"stream_options": {"include_usage": []}}, "include_usage", "true or false"),
+        ({"stream_options": {"include_obfuscation": 1}}, "include_obfuscation", "true or false"),
         ({"extra_body": {"beams": 3}}, "beams", "no such field"),
     ],
 )
@@ -204,7 +221,15 @@ def test_another_model_and_wrong_messages_are_refused(client):
     with pytest.raises(openai.NotFoundError) as caught:
         client.completions.create(model="gpt", prompt="a")
     assert caught.value.code == "model_not_found"
-    for messages in ([], "a", [{"role": "robot", "content": "a"}], [{"role": "user"}]):
+    said = {"role": "user", "content": "a"}
+    wrong = (
+        [],
+        "a",
+        [{"role": "robot", "content": "a"}],
+        [{"role": "user"}],
+        [said | {"name": "b"}],
+    )
+    for messages in (*wrong, [said | {"tool_calls": [{"id": "c"}]}]):
         with pytest.raises(openai.BadRequestError, match="messages"):
             client.chat.completions.create(model="movie_critic", messages=messages)
 
@@ -277,3 +302,95 @@ def test_a_client_that_goes_frees_its_rows(served, client):
         next(iter(stream))
     answer = ask(client, max_tokens=3, n=4)  # needs all rows
     assert len(answer.choices) == 4
+
+
+def test_what_a_client_sends_back_of_an_answer_is_taken(client):
+    turns = [{"role": "user", "content": "the"}]
+    answer = client.chat.completions.create(model="movie_critic", messages=turns, max_tokens=2)
+    turns += [answer.choices[0].message, {"role": "user", "content": "was"}]
+    assert client.chat.completions.create(model="movie_critic", messages=turns, max_tokens=2)
+
+
+def test_another_number_of_tokens_compiles_nothing(client):
+    ask(client, max_tokens=16)  # its own numbers are drawn by a program for 9 to 16
+    with compilations() as compiled:
+        for count in (9, 11, 14):
+            ask(client, max_tokens=count)
+    assert compiled == []
+
+
+def test_no_request_is_answered_by_a_500(served):
+    checks = [
+        not_a_server_error,
+        status_code_conformance,
+        content_type_conformance,
+        response_schema_conformance,
+        negative_data_rejection,
+    ]
+    assert send_cases(served[0], checks, 30, "/v1/") > 100
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"prompt": "a", "temperature": NaN}',
+        b'{"prompt": "a", "temperature": 1e999}',
+        b'{"prompt": "a", "seed": ' + b"9" * 4_000 + b"}",
+        b'{"prompt": [' + b"9" * 4_000 + b"]}",
+        b'{"prompt": "a", "n": 1000000000}',
+        b'{"prompt": "a", "max_tokens": 2147483647}',
+        b'{"prompt": "a\0"}',
+        b'{"prompt": "a\\ud800"}',
+        b'{"prompt": ' + b"[" * 900 + b"]" * 900 + b"}",
+        b'{"prompt": "a", "model": ' + b"[" * 900 + b"]" * 900 + b"}",
+        b'{"prompt": "a", "\\ud800": 1}',
+    ],
+    ids=lambda body: body[:32].decode(),
+)
+def test_extreme_values_are_refused(served, body):
+    status, answer = served[0].post("/v1/completions", body)
+    assert status in (400, 404) and answer["error"]["message"]
+
+
+class Reader:
+    """A model whose prompts take long to read."""
+
+    def __init__(self):
+        self.count, self.may_go_on = 0, threading.Event()
+        self.model = TextModel("reader", {}, 4, self.read, self.begin, list, lambda job: None)
+
+    def read(self, request):
+        self.count += 1
+        assert self.may_go_on.wait(30)
+        return TextJob(request, [1], 1)
+
+    def begin(self, job):
+        return [Piece(job, 0, "a", 1, "length")]
+
+
+@pytest.fixture
+def reader():
+    reader = Reader()
+    routes = serve_texts(reader.model, LIMITS, Metrics())
+    with serving(Service(routes, LIMITS, Metrics())) as client:
+        yield reader, client
+
+
+def test_a_long_prompt_being_read_keeps_nobody_waiting(reader):
+    reader, client = reader
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(client.post, "/v1/completions", {"prompt": "a"})
+        try:
+            while not reader.count:
+                time.sleep(0.001)
+            assert client.send("GET", "/v1/models")[0] == 200
+            assert not asked.done()
+        finally:
+            reader.may_go_on.set()
+        assert asked.result()[1]["choices"][0]["text"] == "a"
+
+
+def test_too_many_prompts_are_refused_before_one_is_read(reader):
+    reader, client = reader
+    status, answer = client.post("/v1/completions", {"prompt": ["a"] * 1_000})
+    assert (status, answer["error"]["param"], reader.count) == (400, "n", 0)

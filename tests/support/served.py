@@ -1,6 +1,7 @@
 """A service on a socket of this machine, on a thread that ends with its test, and requests to it."""
 
 import json
+import socket
 import threading
 import time
 import urllib.error
@@ -34,6 +35,25 @@ class Client:
     def post(self, path, content=None, **headers):
         status, body = self.send("POST", path, content, **headers)
         return status, json.loads(body)
+
+    def raw(self, content):
+        """What the server answers to these bytes, whatever they are, until it closes or has said all."""
+        host, port = self.address.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=30) as connection:
+            connection.sendall(content)
+            return http_answer(connection)
+
+
+def http_answer(connection):
+    """One answer with its head, as bytes."""
+    answer = b""
+    while part := connection.recv(65_536):
+        answer += part
+        head, _, body = answer.lower().partition(b"\r\n\r\n")
+        length = head.partition(b"content-length: ")[2].split(b"\r\n")[0]
+        if length and len(body) >= int(length):
+            break
+    return answer
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from checkpoints import MANIFEST, assert_identical, common_step, save, small_state, step_names
 from problems import problem_of
+from programs import compilations
 
 from proxima.algorithms.ppo import PPOConfig, ppo
 from proxima.core.seeds import first_keys
@@ -106,18 +107,9 @@ def test_a_ppo_run_goes_on_bit_for_bit_from_what_was_loaded(tmp_path, trained):
 
 def test_trials_are_taken_apart_and_put_together_without_compiling(trained):
     states, _ = trained
-    compiled: list[str] = []
-
-    def listen(event: str, seconds: float, **_) -> None:
-        if "backend_compile" in event:
-            compiled.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
+    with compilations() as compiled:
         parts = checkpoint.split_trials(states)
         together = checkpoint.stack_trials(parts)
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
     assert compiled == []
     assert len(parts) == TRIALS
     assert isinstance(parts[0].learner.updates, np.ndarray)

@@ -7,11 +7,13 @@ GET  /v1/models
 What a request asks for and is not there, such as tools, is refused: nothing is left out in silence.
 """
 
+import asyncio
 import json
 import math
 import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from proxima.core.errors import ProximaError
@@ -46,6 +48,7 @@ FIELDS = (
     "n",
 )
 STREAMING = ("stream", "stream_options")
+STREAM_OPTIONS = ("include_usage", "include_obfuscation")
 
 
 class Style(NamedTuple):
@@ -82,6 +85,8 @@ class Asked(NamedTuple):
 def serve_texts(model: TextModel, limits: Limits, metrics: Metrics) -> tuple[Route, ...]:
     """The routes of a model that is loaded."""
     writing, created = Writing(model, limits, metrics), int(time.time())
+    # Megabytes of text take seconds to become tokens. One thread: chat templates are not for several.
+    reading = ThreadPoolExecutor(1, "proxima-prompts")
     words = openapi.text_operations(model)
     listed = {"id": model.name, "object": "model", "created": created, "owned_by": "proxima"}
 
@@ -89,7 +94,7 @@ def serve_texts(model: TextModel, limits: Limits, metrics: Metrics) -> tuple[Rou
         body = request.body
         if not isinstance(body, dict):
             raise Refusal(400, "the body must be an object of JSON")
-        asked = read(style, body, model)
+        asked = await asyncio.get_running_loop().run_in_executor(reading, read, style, body, model)
         metrics.prompt_tokens += sum(len(job.prompt) for job in asked.jobs)
         pieces = writing.ask(asked.jobs)
         if body.get("stream"):
@@ -123,20 +128,18 @@ def read(style: Style, body: Mapping[str, Any], model: TextModel) -> Asked:
     _check_fields(style, body)
     _check_model(body.get("model"), model)
     options = _option(body, "stream_options", {})
-    if not isinstance(options, dict) or set(options) - {"include_usage", "include_obfuscation"}:
+    if not isinstance(options, dict) or set(options) - set(STREAM_OPTIONS):
         raise Refusal(400, 'stream_options: expected {"include_usage": true}', "stream_options")
-    for where, name in ((body, "stream"), (options, "include_usage")):
-        if not isinstance(where.get(name) or False, bool):
+    for where, name in ((body, "stream"), *((options, name) for name in STREAM_OPTIONS)):
+        if not isinstance(_option(where, name, False), bool):
             raise Refusal(400, f"{name}: expected true or false", name)
     jobs = []
-    for request in _requests(style, body):
+    for request in _requests(style, body, model.rows):
         try:
             jobs.append(model.read(request))
         except ProximaError as error:
             param = "messages" if style.is_chat else "prompt"
             raise Refusal(400, f"{param}: {error}", param) from error
-    if sum(job.request.texts for job in jobs) > model.rows:
-        raise Refusal(400, f"n: more than {model.rows} texts; ask for fewer at once", "n")
     head = {
         "id": style.prefix + secrets.token_hex(12),
         "created": int(time.time()),
@@ -145,7 +148,7 @@ def read(style: Style, body: Mapping[str, Any], model: TextModel) -> Asked:
     return Asked(style, jobs, head, bool(options.get("include_usage")))
 
 
-def _requests(style: Style, body: Mapping[str, Any]) -> list[TextRequest]:
+def _requests(style: Style, body: Mapping[str, Any], rows: int) -> list[TextRequest]:
     lengths = [
         _number(body, name, 1, 2**31 - 1, None, int)
         for name in ("max_tokens", "max_completion_tokens")
@@ -166,9 +169,12 @@ def _requests(style: Style, body: Mapping[str, Any]) -> list[TextRequest]:
         stop=_stops(body),
         texts=_number(body, "n", 1, 2**31 - 1, 1, int),
     )
+    prompts = [""] if style.is_chat else _prompts(_option(body, "prompt", None))
+    if len(prompts) * base.texts > rows:
+        raise Refusal(400, f"n: more than {rows} texts; ask for fewer at once", "n")
     if style.is_chat:
         return [base._replace(turns=_turns(_option(body, "messages", None)))]
-    return [base._replace(prompt=prompt) for prompt in _prompts(_option(body, "prompt", None))]
+    return [base._replace(prompt=prompt) for prompt in prompts]
 
 
 def _option(body: Mapping[str, Any], name: str, default: Any) -> Any:
@@ -214,6 +220,9 @@ def _turns(messages: Any) -> list[dict[str, str]]:
         role = message.get("role") if isinstance(message, dict) else None
         if role not in ROLES:
             raise Refusal(400, f"{where}.role: expected one of {', '.join(ROLES)}", "messages")
+        for name, given in message.items():
+            if name not in ("role", "content") and given not in (None, []):
+                raise Refusal(400, f"{where}.{name[:60]}: is not there; leave it out", "messages")
         # developer is OpenAI's newer word for it; templates know the older one
         role = "system" if role == "developer" else role
         turns.append({"role": role, "content": _content(message.get("content"), where)})
@@ -253,8 +262,13 @@ def _check_fields(style: Style, body: Mapping[str, Any]) -> None:
         if name not in WITHOUT:
             there = ", ".join(known)
             raise Refusal(400, f"{name[:60]}: there is no such field; there are {there}", name[:60])
-        if given not in WITHOUT[name]:
+        if not any(_is_same(given, option) for option in WITHOUT[name]):
             raise Refusal(400, f"{name}: is not there; leave it out", name)
+
+
+def _is_same(given: Any, option: Any) -> bool:
+    """Equal as JSON has it, where 0 is not false."""
+    return isinstance(given, bool) == isinstance(option, bool) and bool(given == option)
 
 
 def _check_model(given: Any, model: TextModel) -> None:

@@ -21,16 +21,23 @@ from proxima.serve.metrics import Metrics
 JSON = "application/json"
 LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 OPEN = ("/health",)  # what is answered without the token
+Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class Refusal(Exception):
     """A request that is answered by a status and a sentence; `param` is the field that is wrong."""
 
     def __init__(
-        self, status: int, message: str, param: str | None = None, code: str | None = None
+        self,
+        status: int,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Headers = (),
     ) -> None:
         super().__init__(message)
         self.status, self.message, self.param, self.code = status, message, param, code
+        self.headers = headers
 
 
 class Request(NamedTuple):
@@ -46,6 +53,7 @@ class Answer(NamedTuple):
     body: bytes
     status: int = 200
     kind: str = JSON
+    headers: Headers = ()  # besides those that every answer has
     events: AsyncGenerator[bytes, None] | None = None
 
 
@@ -82,6 +90,9 @@ def make_app(service: Service) -> Callable[..., Awaitable[None]]:
     """The service as an ASGI application."""
 
     async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        if scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close"})  # before it is accepted: a 403
         if scope["type"] != "http":
             return
         started, route = time.perf_counter(), "other"
@@ -89,8 +100,7 @@ def make_app(service: Service) -> Callable[..., Awaitable[None]]:
             found, parts = _find(service.routes, scope["method"], scope["path"])
             route = found.path
             _check_caller(service, scope)
-            async with asyncio.timeout(service.limits.request_seconds):
-                body = await _read(scope, receive, service.limits.body_bytes)
+            body = await _read_in_time(scope, receive, service.limits)
             async with asyncio.timeout(found.seconds or service.limits.request_seconds):
                 answering = found.handler(Request(body, parts))
                 is_long = found.seconds is not None
@@ -131,7 +141,9 @@ def _find(routes: tuple[Route, ...], method: str, path: str) -> tuple[Route, Map
                 return route, parts
             allowed.append(route.method)
     if allowed:
-        raise Refusal(405, f"{path}: takes {' and '.join(allowed)}, not {method}")
+        headers = ((b"allow", ", ".join(allowed).encode()),)
+        message = f"{path[:200]}: takes {' and '.join(allowed)}, not {method}"
+        raise Refusal(405, message, headers=headers)
     known = ", ".join(sorted({route.path for route in routes}))
     raise Refusal(404, f"{path[:200]}: is not served; there are {known}")
 
@@ -157,7 +169,8 @@ def _check_caller(service: Service, scope: dict[str, Any]) -> None:
     if service.token is not None and scope["path"] not in OPEN:
         given = headers.get(b"authorization", b"")
         if not _same(given, f"Bearer {service.token}".encode()):
-            raise Refusal(401, "the header Authorization: Bearer TOKEN is missing or wrong")
+            message = "the header Authorization: Bearer TOKEN is missing or wrong"
+            raise Refusal(401, message, headers=((b"www-authenticate", b"Bearer"),))
     host = headers.get(b"host", b"").decode("latin-1").rpartition(":")
     name = host[0] if host[1] and not host[2].endswith("]") else host[2]
     if service.check_host and name not in LOCAL_NAMES:
@@ -170,6 +183,18 @@ def _check_caller(service: Service, scope: dict[str, Any]) -> None:
 def _same(given: bytes, wanted: bytes) -> bool:
     """Compared by digests, in a time that tells neither content nor length."""
     return hmac.compare_digest(hashlib.sha256(given).digest(), hashlib.sha256(wanted).digest())
+
+
+async def _read_in_time(scope: dict[str, Any], receive: Any, limits: Limits) -> Any:
+    """The body as JSON; refused where the client does not send all of it."""
+    try:
+        async with asyncio.timeout(limits.request_seconds):
+            return await _read(scope, receive, limits.body_bytes)
+    except TimeoutError as error:
+        message = (
+            f"the body was not there after {limits.request_seconds:g} seconds; check Content-Length"
+        )
+        raise Refusal(408, message, headers=((b"connection", b"close"),)) from error
 
 
 async def _read(scope: dict[str, Any], receive: Any, limit: int) -> Any:
@@ -195,7 +220,7 @@ async def _read(scope: dict[str, Any], receive: Any, limit: int) -> Any:
 
 
 def read_json(content: bytes) -> Any:
-    """JSON without NaN and infinities."""
+    """JSON without NaN, infinities and numbers of thousands of digits."""
 
     def refuse(constant: str) -> NoReturn:
         raise ValueError(f"{constant} is no number of JSON")
@@ -203,13 +228,16 @@ def read_json(content: bytes) -> Any:
     try:
         return json.loads(content, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
-        raise Refusal(400, f"the body is not valid JSON: {error}"[:300]) from error
+        # Python's own sentence is for whoever runs the server
+        is_long = "integer string conversion" in str(error)
+        words = "a number has too many digits" if is_long else error
+        raise Refusal(400, f"the body is not valid JSON: {words}"[:300]) from error
 
 
 def _explained(error: Exception) -> Answer:
     """An error as an answer."""
     refusal = as_refusal(error)
-    return answer_json(problem(refusal), refusal.status)
+    return answer_json(problem(refusal), refusal.status)._replace(headers=refusal.headers)
 
 
 def as_refusal(error: Exception) -> Refusal:
@@ -233,8 +261,7 @@ def problem(refusal: Refusal) -> dict[str, Any]:
 
 async def _send(send: Any, receive: Any, answer: Answer) -> None:
     headers = [(b"content-type", answer.kind.encode()), (b"x-content-type-options", b"nosniff")]
-    if answer.status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
+    headers += answer.headers
     if answer.events is None:
         if answer.status != 204:
             headers.append((b"content-length", str(len(answer.body)).encode()))

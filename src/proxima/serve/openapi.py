@@ -27,7 +27,8 @@ PROBLEM: Schema = {
     },
 }
 REFUSALS = {
-    **{"400": "Not JSON.", "401": "The token is missing or wrong.", "404": "Not there."},
+    **{"400": "Not JSON, or a field is wrong.", "401": "The token is missing or wrong."},
+    **{"404": "Not there.", "408": "The body did not come in time."},
     **{"409": "The session was begun otherwise.", "413": "Too much at once."},
     **{"415": "The body is not application/json.", "421": "Another host's name."},
     **{"422": "JSON that is wrong here; the message says what.", "503": "Too busy."},
@@ -78,23 +79,43 @@ def policy_operations(about: Mapping[str, Any]) -> dict[str, Schema]:
 
 def text_operations(model: TextModel) -> dict[str, Schema]:
     """What is said of the routes of a model that writes, by name."""
-    text, whole = {"type": "string"}, {"type": ["integer", "null"], "minimum": 1}
+    text = {"type": "string"}
+    whole = {"type": ["integer", "null"], "minimum": 1, "maximum": 2**31 - 1}
+    part = {
+        "type": "object",
+        "properties": {"type": {"const": "text"}, "text": text},
+        "required": ["type", "text"],
+    }
+    content = {"anyOf": [text, {"type": "array", "items": part}]}
     role = {"enum": ["system", "developer", "user", "assistant"]}
     message = {
         "type": "object",
-        "properties": {"role": role, "content": text},
+        "properties": {"role": role, "content": content},
         "required": ["role", "content"],
     }
+    ids = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+    several = {"type": "array", "items": {"anyOf": [text, ids]}, "minItems": 1}
+    stop = text | {"minLength": 1, "maxLength": 256}
+    stops = {"type": "array", "items": stop, "maxItems": 4}
+    flag = {"type": ["boolean", "null"]}
+    temperature = {"type": "number", "minimum": 0.01, "maximum": 2}
     fields: Schema = {
-        "model": {"enum": [model.name]},
-        **{"max_tokens": whole, "n": {"type": "integer", "minimum": 1, "maximum": model.rows}},
-        "temperature": {"type": ["number", "null"], "minimum": 0, "maximum": 2},
-        "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+        "model": {"enum": [model.name, None]},
+        **{"max_tokens": whole, "max_completion_tokens": whole},
+        "n": {"type": ["integer", "null"], "minimum": 1, "maximum": model.rows},
+        "temperature": {"anyOf": [{"const": 0}, temperature, {"type": "null"}]},
+        "top_p": {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 1},
         "seed": {"type": ["integer", "null"], "minimum": 0, "maximum": 2**31 - 1},
-        "stop": {"type": ["string", "array", "null"], "items": text, "maxItems": 4},
-        **{"stream": {"type": "boolean"}, "stream_options": {"type": ["object", "null"]}},
+        "stop": {"anyOf": [stop, stops, {"type": "null"}]},
+        "stream": flag,
+        "stream_options": {
+            "type": ["object", "null"],
+            "properties": {"include_usage": flag, "include_obfuscation": flag},
+            "additionalProperties": False,
+        },
     }
     said = answers({"200": ("Texts; with stream, server-sent events.", {"type": "object"})})
+    said["200"]["content"]["text/event-stream"] = {}
     listed = answers({"200": ("What is served.", {"type": "object"})})
     messages = {"type": "array", "items": message, "minItems": 1}
     parameter = {"name": "model", "in": "path", "required": True, "schema": text}
@@ -106,7 +127,7 @@ def text_operations(model: TextModel) -> dict[str, Schema]:
         },
         "complete": {
             "summary": "How a text goes on; no template is put around it.",
-            "requestBody": body({"prompt": {"type": ["string", "array"]}} | fields, ["prompt"]),
+            "requestBody": body({"prompt": {"anyOf": [text, ids, several]}} | fields, ["prompt"]),
             "responses": said,
         },
         "models": {"summary": "What is served, in a list of one.", "responses": listed},

@@ -292,8 +292,9 @@ class Writer:
 
 
 def _uniform(key: Array, number: int, count: int) -> np.ndarray:
-    """The numbers that `generate` draws the tokens of its row of that number by."""
-    return np.asarray(jax.random.uniform(jax.random.fold_in(key, number), (count,)))
+    """The numbers that `generate` draws the tokens of its row of that number by, and perhaps more."""
+    # As many as a power of two, or each count would be a program: the first ones do not depend on it.
+    return np.asarray(jax.random.uniform(jax.random.fold_in(key, number), (bucket(count),)))
 
 
 def conversation(speaker: talk.Speaker, turns: Sequence[Mapping[str, str]]) -> str:
