@@ -7,6 +7,7 @@ from pathlib import Path
 import jax
 import language_tiny
 import pytest
+from jax._src import compiler  # no flag of one program can be set otherwise
 from programs import forget_programs
 
 from proxima import build
@@ -14,17 +15,29 @@ from proxima.train.devices import use_compilation_cache
 
 # The files that take longest. They begin first: a long one at the end would keep one worker busy alone.
 LONGEST = (
-    "run/test_resume.py",
-    "run/test_resume_optimized.py",
-    "domains/trading/test_learning.py",
     "scenario/test_shipped.py",
-    "run/test_learning.py",
-    "run/test_signals.py",
+    "run/test_resume.py",
     "golden/test_golden.py",
-    "domains/packing/test_runs.py",
+    "domains/trading/test_learning.py",
     "test_readme.py",
+    "run/test_resume_optimized.py",
+    "run/test_signals.py",
+    "run/test_learning.py",
+    "domains/packing/test_runs.py",
 )
 QUICKLY = "jax_disable_most_optimizations"
+# Without XLA's emitters of fused loops a small run takes two thirds of the time, most of which is compiling.
+EMITTERS = "xla_cpu_use_fusion_emitters"
+NO_EMITTERS = f"--{EMITTERS}=false"
+
+
+def choose_flags(with_emitters: bool) -> None:
+    """XLA's flags for the processes that tests start; those of the user's environment stay."""
+    flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag != NO_EMITTERS]
+    os.environ["XLA_FLAGS"] = " ".join([*flags] if with_emitters else [*flags, NO_EMITTERS])
+
+
+choose_flags(with_emitters=False)  # this process reads them when JAX starts, below
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # Also in the processes of tests: with as many devices they find the programs that were compiled here.
 os.environ["JAX_NUM_CPU_DEVICES"] = "4"
@@ -45,6 +58,13 @@ def pytest_collection_modifyitems(items):
     items.sort(key=rank)
 
 
+def options_with_emitters(*given, get=compiler.get_compile_options, **named):
+    """Of one program: as where XLA's flags say nothing of emitters."""
+    options = get(*given, **named)
+    options.env_option_overrides = [*options.env_option_overrides, (EMITTERS, True)]
+    return options
+
+
 @pytest.fixture(scope="module", autouse=True)
 def compiled(request):
     """A file's programs compile quickly rather than well, unless it is marked `optimized`.
@@ -52,11 +72,16 @@ def compiled(request):
     Compiling is most of the suite's time. The processes that a test starts do as their parent, so that
     bits may be compared.
     """
-    quickly = request.node.get_closest_marker("optimized") is None
+    marks = {mark.name for mark in request.node.iter_markers()}
+    quickly, with_emitters = "optimized" not in marks, bool({"optimized", "emitters"} & marks)
     os.environ[QUICKLY.upper()] = str(int(quickly))
     jax.config.update(QUICKLY, quickly)
-    yield
-    forget_programs()
+    choose_flags(with_emitters)
+    with pytest.MonkeyPatch.context() as patch:
+        if with_emitters:
+            patch.setattr(compiler, "get_compile_options", options_with_emitters)
+        yield
+        forget_programs()
     build._importable.clear()  # a run notes these directories, and another file's are not its own
 
 

@@ -27,7 +27,7 @@ def test_only_a_backend_that_is_not_there_is_replaced(name, used, monkeypatch):
 
 
 def test_without_one_nothing_is_set(monkeypatch):
-    monkeypatch.delenv("MPLBACKEND")
+    monkeypatch.delenv("MPLBACKEND", raising=False)
     use_available_backend()
     assert "MPLBACKEND" not in os.environ
 

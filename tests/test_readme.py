@@ -34,6 +34,8 @@ def test_the_daily_commands_run_in_their_order(workdir, capsys, monkeypatch):
             arguments += language if arguments[0] == "experiment" else ["--new-tokens", "4"]
         elif arguments[0] == "experiment":
             arguments += small
+        elif arguments[0] == "resume":
+            arguments = ["4000" if word == "200000" else word for word in arguments]
         elif arguments[0] == "tune":
             arguments += [*small, *flags("search.confirm=0", "search.configs=4", "search.seeds=1")]
         done = run_main(arguments, capsys, monkeypatch)
