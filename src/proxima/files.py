@@ -9,16 +9,21 @@ from proxima.core.errors import ProximaError
 
 
 @contextmanager
-def replacing(path: Path, what: str = "") -> Iterator[Path]:
-    """A name to write under, which takes the path's place in the end; `what` is for the error's words."""
+def replacing(path: Path, what: str = "", lasting: bool = True) -> Iterator[Path]:
+    """A name to write under, which takes the path's place in the end; `what` is for the error's words.
+
+    Not `lasting`, a power cut may undo it: for files that nobody goes on from.
+    """
     temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
     try:
         with explaining(path, what):
             path.parent.mkdir(parents=True, exist_ok=True)
             yield temporary
-            flush(temporary)
+            if lasting:
+                flush(temporary)
             os.replace(temporary, path)
-            flush(path.parent)
+            if lasting:
+                flush(path.parent)
     finally:
         with suppress(OSError):  # where it could not be made, it cannot be removed either
             temporary.unlink(missing_ok=True)

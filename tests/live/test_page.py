@@ -1,4 +1,7 @@
-"""The page in a browser: a real run's points appear, it is stopped and resumed; others are refused."""
+"""The page in a browser: a real run's points appear, it is stopped and resumed; others are refused.
+
+What runs have to show of their evaluations appears too, and none of it is taken for markup.
+"""
 
 import http.client
 import json
@@ -11,6 +14,9 @@ import time
 from contextlib import contextmanager
 
 import browser
+
+from proxima.run.preview import write_preview
+from proxima.train.stage import Chart, Preview
 
 COMMAND = [sys.executable, "-c", "from proxima.cli import main; main()"]
 SETTINGS = (
@@ -130,6 +136,66 @@ def test_a_run_is_watched_stopped_and_resumed(tmp_path):
             page.get_by_role("button", name="Stop and save").press("Enter")
             wait_for(lambda: status(root) == "interrupted")
             assert faults == []
+
+
+EVIL = "<script>document.title='hacked'</script><img src=x onerror=alert(1)>\ud83d"
+
+
+def shown_run(folder, equity, step, word):
+    """A run's directory as it is while it trains, with charts, and texts that look like markup."""
+    root = folder / "logs" / EVIL[:8].strip("<") / "runs" / "x"
+    trials = [root / f"trial_{trial}" for trial in range(2)]
+    tokens = [{"action": word, "kl": 2.0}, {"action": " fine", "kl": -1.0, "advantage": 1.0}]
+    after = {"text": word, "ended": False, "reward": 1.0, "tokens": tokens}
+    for trial in trials:
+        trial.mkdir(parents=True, exist_ok=True)
+        row = {"step": step, "eval/return_mean": 1.0}
+        (trial / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+        lines = {"equity": [1.0, equity], EVIL: [1.0, 2.0]}
+        chart = Chart(f"Equity {EVIL}", [0.0, 86_400.0], lines, x_is_time=True)
+        write_preview(trial, step, Preview([chart], [{"prompt": EVIL, "after": after}]))
+    (root / "scenario.yaml").write_text("seed: 3\n")
+    (root / "run.json").write_text('{"status": "finished", "started": "2026", "trials": 2}')
+
+
+def test_charts_and_texts_are_shown_and_what_looks_like_markup_stays_text(tmp_path):
+    shown_run(tmp_path, 1.5, 10, EVIL)
+    with browser.started() as chromium, page_of(tmp_path) as (port, token):
+        width, height = WINDOWS["phone"]
+        with chromium.new_context(viewport={"width": width, "height": height}) as context:
+            page, faults = context.new_page(), []
+            page.on("console", lambda message: faults.append(message.text))
+            page.on("pageerror", lambda error: faults.append(str(error)))
+            page.on("dialog", lambda dialog: faults.append(dialog.message))
+            page.goto(f"http://127.0.0.1:{port}/?token={token}")
+            page.locator("#runs a").first.click(timeout=SECONDS)
+            page.locator("#charts canvas").wait_for(timeout=SECONDS)
+            assert page.locator("#charts h3").inner_text() == f"Equity {EVIL}"
+            assert "equity 1.5" in page.locator("#charts .note").inner_text()
+            assert "step 10." in page.locator("#charts .note").inner_text()
+            assert page.locator(".given").inner_text() == EVIL
+            assert page.locator(".token").first.inner_text() == EVIL
+            assert page.locator("main script, main img").count() == 0
+            assert page.title() == "Proxima: live"
+
+            blue, orange = (painted(page, index) for index in range(2))
+            assert blue.startswith("rgba(0, 114, 178") and orange.startswith("rgba(213, 94, 0")
+            page.get_by_label("advantage").check()
+            assert painted(page, 1).startswith("rgba(0, 114, 178")
+
+            shown_run(tmp_path, 2.5, 20, "new")
+            page.locator(".token", has_text="new").wait_for(timeout=SECONDS)
+            assert page.get_by_label("advantage").is_checked(), "a choice stays"
+            wait_for(lambda: "step 20." in page.locator("#charts .note").inner_text())
+            assert "equity 2.5" in page.locator("#charts .note").inner_text()
+            size = page.evaluate("[innerWidth, document.documentElement.scrollWidth]")
+            assert size == [width, width]
+            assert faults == []
+
+
+def painted(page, index):
+    script = "element => getComputedStyle(element).backgroundColor"
+    return page.locator(".token").nth(index).evaluate(script)
 
 
 def points(page):

@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 
 from proxima.live.curves import Curves, min_max
+from proxima.live.previews import Previews
 from proxima.live.runs import Followed, Opened, OpenedSearch
 from proxima.live.tail import Appended, Tail, last_row, sampled_lines
 from proxima.run.files import keep_rows_until
+from proxima.run.preview import keep_preview_until, write_preview
 from proxima.run.standing import NAME, Standing
+from proxima.train.stage import Chart, Preview
 
 
 def line(step, **values):
@@ -214,4 +217,118 @@ def test_a_search_is_read_as_its_values_arrive(tmp_path):
     details = search.details(None)
     assert details["configurations"] == [[0, 0.9, 5.0], [2, 0.999, 3.0]]
     assert (details["best"], details["drawn"]) == (3.0, 3)
+    assert details["top"] == [(2, 3.0, settings[2]), (0, 5.0, settings[0])]
     assert followed.entry().state == "finished"
+
+
+def test_a_run_with_stages_is_drawn_by_what_it_compares_its_states_by(tmp_path):
+    root = run_directory(tmp_path)
+    (root / "trial_0" / "second").mkdir()
+    (root / "trial_0" / "first").mkdir()
+    for stage in ("first", "second"):
+        figures = {"eval/aaa": 1.0, "eval/reward": 2.0, "eval/reward_error": 0.1}
+        (root / "trial_0" / stage / "metrics.jsonl").write_text(line(1, **figures))
+    run = Opened(Followed(tmp_path, root))
+    run.read(1.0)
+    stands = Standing("second", 2, 2, "updates", 5, 0.5, 8.0, "eval/reward", 2.0)
+    (root / NAME).write_text(json.dumps(stands._asdict()))
+    assert run.details(None)["metric"] == "second:eval/reward"
+    assert run.details("first:eval/aaa")["metric"] == "first:eval/aaa"
+
+
+def chart(*values, **lines):
+    every = {"equity": list(values)} | lines
+    return Preview([Chart("Equity", [0.0, 1.0, 2.0], every, x_is_time=True)])
+
+
+def test_charts_of_the_newest_evaluations_are_drawn_over_trials(tmp_path):
+    root = run_directory(tmp_path)
+    run = Opened(Followed(tmp_path, root))
+    for trial in range(3):
+        folder = root / f"trial_{trial}"
+        folder.mkdir(exist_ok=True)
+        (folder / "metrics.jsonl").write_text(line(10, a=1.0))
+        write_preview(folder, 10, chart(1.0, 2.0, 3.0 + trial, held=[1.0, 1.0, 1.0]))
+    run.read(1.0)
+    (drawn,) = run.details(None)["charts"]
+    assert (drawn["title"], drawn["steps"], drawn["x_is_time"]) == ("Equity", [10, 10], True)
+    equity, held = drawn["lines"]
+    assert (equity["name"], held["name"]) == ("equity", "held")
+    assert equity["bands"]["iqm"][-1] == 4.0 and held["bands"]["iqm"][-1] == 1.0
+    assert held["bands"]["trials"] == 1, "what is the same for all is drawn once"
+    assert (equity["bands"]["low"][-1], equity["bands"]["high"][-1]) == (3.0, 5.0)
+    assert set(equity["bands"]["lines"]) == {0, 1, 2}
+
+    version = run.version
+    run.read(1.0)
+    assert run.version == version, "what has not changed is not drawn again"
+    write_preview(root / "trial_1", 20, chart(1.0, 2.0, float("inf")))
+    run.read(1.0)
+    (drawn,) = run.details(None)["charts"]
+    assert run.version > version and drawn["steps"] == [10, 20]
+    assert drawn["lines"][0]["bands"]["failed"] == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[]",
+        "[1, null]",
+        '{"step": 1, "charts": 3, "samples": {}}',
+        '{"step": null, "charts": [{"title": "x", "x": [1], "lines": {"a": [1]}}]}',
+        '{"step": 1, "charts": [{"title": "x", "x": 1, "lines": {"a": 2}}, 7, {"lines": []}]}',
+        '{"step": 1, "samples": [5, {"after": 3}, {"after": {"tokens": [{"kl": "a"}, 4]}}]}',
+    ],
+)
+def test_a_preview_that_is_damaged_breaks_nothing(tmp_path, content):
+    (tmp_path / "preview.json").write_text(content)
+    (tmp_path / "samples.json").write_text(content)
+    previews = Previews()
+    previews.follow("", 0, tmp_path)
+    previews.read()
+    assert all(not drawn["lines"] for drawn in previews.charts())
+    json.dumps(previews.samples(), allow_nan=False)
+
+
+def test_the_newest_samples_are_shown_with_colours_for_their_tokens(tmp_path):
+    tokens = [
+        {"action": word, "kl": kl} for word, kl in (("  so", 2.0), (" bad", -1.0), ("$", 0.0))
+    ]
+    after = {"text": "so bad", "ended": True, "reward": 1.5, "judge": None, "tokens": tokens}
+    folder = tmp_path / "trial_3" / "stage"
+    folder.mkdir(parents=True)
+    write_preview(folder, 40, Preview(samples=[{"prompt": "It is", "after": after}]))
+    previews = Previews()
+    previews.follow("stage", 3, folder)
+    assert previews.read() and not previews.read()
+    samples = previews.samples()
+    assert (samples["trial"], samples["step"]) == (3, 40)
+    assert [scale["name"] for scale in samples["scales"]] == ["kl"]
+    (text,) = samples["texts"]
+    assert (text["prompt"], text["scores"], text["ended"]) == ("It is", [("reward", "1.50")], True)
+    first, second = text["tokens"]  # the third is the text's end
+    assert (first.blanks, first.word) == ("  ", "so") and "KL 2.00" in first.words
+    assert "0, 114, 178" in first.colours["kl"] and "213, 94, 0" in second.colours["kl"]
+
+    judged = [
+        {"prompt": "Then", "after": after | {"tokens": [t | {"advantage": 1.0} for t in tokens]}}
+    ]
+    (tmp_path / "trial_3" / "samples.json").write_text(json.dumps(judged))
+    os.utime(tmp_path / "trial_3" / "samples.json", ns=(2**62, 2**62))
+    assert previews.read()
+    samples = previews.samples()
+    assert samples["step"] is None and samples["texts"][0]["prompt"] == "Then"
+    assert [scale["name"] for scale in samples["scales"]] == ["kl", "advantage"]
+
+
+def test_a_preview_of_what_a_resumed_run_trains_again_is_dropped(tmp_path):
+    keep_preview_until(tmp_path, 5)  # there is none
+    write_preview(tmp_path, 20, chart(1.0, 1.0, 1.0))
+    keep_preview_until(tmp_path, 20)
+    assert (tmp_path / "preview.json").is_file()
+    keep_preview_until(tmp_path, 19)
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "preview.json").write_text('{"step"')
+    keep_preview_until(tmp_path, 100)
+    assert not list(tmp_path.iterdir())

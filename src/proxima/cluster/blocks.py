@@ -95,6 +95,7 @@ def _until_all_end(run: Run, planned: int, blocks: dict[int, Block], pool: Pool)
     for number, block in blocks.items():
         block.recorder.begin()
         pool.submit(number, _order(run, planned, number, block))
+        block.recorder.note_trainers(pool.standing(0, len(blocks)))
     left, answers, busy = len(blocks), 0, dict[str, float]()
     while left:
         done = pool.next()
@@ -102,13 +103,13 @@ def _until_all_end(run: Run, planned: int, blocks: dict[int, Block], pool: Pool)
         answers += 1
         busy[done.worker] = busy.get(done.worker, 0.0) + answer.seconds
         block = blocks[done.key]
-        block.recorder.board.note = pool.standing(len(blocks) - left, len(blocks))
         block = blocks[done.key] = _recorded(run, block, answer, done.answer.states)
         run.tracker.log_parent_metrics(answers, {_metric(done.worker): busy[done.worker]})
         if block.progress.active.any():
             pool.submit(done.key, _order(run, planned, done.key, block))
         else:
             left -= 1
+        block.recorder.note_trainers(pool.standing(len(blocks) - left, len(blocks)))
 
 
 def _stored(block: Block) -> Block:

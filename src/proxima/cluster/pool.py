@@ -96,19 +96,23 @@ class Pool:
         return len(self._members)
 
     def standing(self, done: int, blocks: int) -> str:
-        """How many blocks are at their end, and who trains which of the others."""
+        """How many blocks are at their end, and who trains which of the others, which count from 0."""
         busy: dict[str, list[str]] = {}
         for member in self._members:
             if member.order is not None:
                 busy.setdefault(member.host, []).append(str(member.order.key))
-        hosts = "; ".join(f"{host}: {', '.join(keys)}" for host, keys in sorted(busy.items()))
-        return f"{done} of {blocks} blocks done" + (f", training {hosts}" if hosts else "")
+        hosts = []
+        for host, keys in sorted(busy.items()):
+            listed = ", ".join(sorted(keys, key=lambda key: (len(key), key)))
+            hosts.append(f"{host} trains block{'s' * (len(keys) > 1)} {listed}")
+        return "; ".join([f"{done} of {blocks} blocks done", *hosts])
 
     def submit(self, key: Any, order: Message) -> None:
         """The order is carried out as soon as a worker is free."""
         self._waiting.append(Sent(self._given, key, order))
         self._open.add(self._given)
         self._given += 1
+        self._hand_out()
 
     def next(self) -> Done:
         """The order that is carried out next."""

@@ -18,7 +18,7 @@ from proxima.core.errors import ProximaError
 from proxima.core.network import NetworkSpec
 from proxima.core.seeds import trial_seeds
 from proxima.core.spaces import ObservationSpace, Space, flat_size
-from proxima.core.types import Agent, Env
+from proxima.core.types import Agent, Env, PyTree, TrainState
 from proxima.domains import judging
 from proxima.domains.curriculum import course, leveled
 from proxima.domains.domain import Added, Facts, Planned, Prepared, Trainable, Trained, Verdict
@@ -27,14 +27,17 @@ from proxima.domains.judging import Built, Draw, Film, Rules
 from proxima.run.results import Outcome, TrialResult
 from proxima.scenario.tree import EnvironmentScenario, network
 from proxima.scenario.words import either
+from proxima.train import checkpoint
 from proxima.train.compiled.collect import Collector
 from proxima.train.compiled.program import Settings as Compiled
 from proxima.train.compiled.program import compiled_program
 from proxima.train.devices import DATA, Layout, plan_layout, process_count
 from proxima.train.host.program import Pools, host_program
 from proxima.train.memory import Need, check_memory, tree_bytes
+from proxima.train.previews import MakePreview, with_previews
 from proxima.train.reinforcement import Settings, blocks_of, reinforcement_stage
 from proxima.train.stage import Stage
+from proxima.train.together import gathered
 
 
 class OwnEnvs(NamedTuple):
@@ -310,10 +313,12 @@ def prepared(
     summarize: Callable[..., Added] = lambda results, verdicts: Added(METRIC),
     artifacts: Sequence[str] = (),
     final_metrics: Callable[[TrialResult], Mapping[str, float]] = lambda trial: {},
+    preview: MakePreview | None = None,
 ) -> Prepared:
     """One stage over all trials, judged by returns and by what the domain adds.
 
-    `draw` is what the domain draws of a trial instead of its actions and a film.
+    `draw` is what the domain draws of a trial instead of its actions and a film; `preview` is what
+    onlookers see of a trial's evaluations while it trains.
     """
     _check_memory(scenario, built)
     seeds = trial_seeds(scenario.seed, scenario.trials)
@@ -338,7 +343,12 @@ def prepared(
     def stage_of(trials: tuple[int, ...]) -> Stage:
         own = [seeds[trial] for trial in trials]
         program = built.training or built.program
-        return reinforcement_stage(program, trials, own, settings(scenario), built.layout)
+        stage = reinforcement_stage(program, trials, own, settings(scenario), built.layout)
+        return stage if preview is None else with_previews(stage, policies, preview)
+
+    def policies(states: TrainState) -> list[PyTree]:
+        # On the host: devices that each have some trials would have to talk to pick one.
+        return checkpoint.split_trials(jax.vmap(built.agent.policy)(gathered(states.learner)))
 
     trials = tuple(range(scenario.trials))
     blocks = blocks_of(scenario.trials, side_by_side(scenario))

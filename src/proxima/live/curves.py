@@ -82,6 +82,16 @@ class Curves:
                 if len(steps) > 2 * self.most:
                     self._thin(metric, trial)
 
+    def put(self, metric: str, trial: int, steps: list[Any], values: list[Any]) -> None:
+        """A trial's whole line; one that is not numbers is left out, null is a number that is not finite."""
+        try:
+            x, y = np.array(steps, np.float64), np.array(values, np.float64)
+        except (ValueError, TypeError):
+            return
+        if x.ndim == y.ndim == 1 and len(x) == len(y) > 0 and np.isfinite(x).all():
+            of_metric = self._points.setdefault(metric, {})
+            of_metric[trial] = array("d", x.tobytes()), array("d", y.tobytes())
+
     def _of(self, metric: str, trial: int) -> Points:
         of_metric = self._points.get(metric)
         if of_metric is None:

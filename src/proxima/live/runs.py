@@ -4,17 +4,16 @@ The list reads run.json and progress.json; metrics are read of a run only while 
 those of a large one bit by bit, so that what is known already can be shown.
 """
 
-import json
 import math
-import os
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard, cast, final
+from typing import Any, NamedTuple, cast, final
 
 from proxima.core.errors import ProximaError
+from proxima.live.content import Cached, is_number, read_object
 from proxima.live.curves import Curves
+from proxima.live.previews import Previews
 from proxima.live.tail import Tail, last_row
 from proxima.run.lock import holder_of, is_at_work, this_process
 from proxima.run.standing import NAME as PROGRESS
@@ -22,13 +21,11 @@ from proxima.run.standing import Standing, read_standing
 from proxima.yaml import read_yaml
 
 SAMPLED = 8  # trials whose ends are read where a run does not say itself how far it is
-SAMPLES = 8  # texts that are shown
-COLOURS = "advantage", "kl", "reward"  # a token's figure, by the first that it has
-MOST_JSON = 32 << 20  # bytes of a file that is read whole
 FIRST_ROWS = (
     40_000  # rows of all trials that are parsed when a run is opened; evaluations come besides
 )
 FEWEST_ROWS, MOST_ROWS = 100, 2_000  # of each trial
+TOP = 8  # configurations of a search that are listed
 FOLDERS_SECONDS = 5.0  # after which new files are looked for
 MAIN = ("eval/return_mean", "episode/return")  # what a run is drawn by, the first it has
 BROKEN = (
@@ -36,17 +33,6 @@ BROKEN = (
     "train/grad_norm",
 )  # as `train.stage.is_watched`: a trial stops where one is not finite
 STATES = {"running": "running", "finishing": "running", "finished": "finished", "failed": "failed"}
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty where there is none, or it is half or huge."""
-    try:
-        if path.stat().st_size > MOST_JSON:
-            return {}
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -62,6 +48,17 @@ def section(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """A section of a scenario; empty where it has none."""
     part = settings.get(name)
     return part if isinstance(part, Mapping) else {}
+
+
+def facts_of(
+    settings: Mapping[str, Any], name: str = "", keys: Sequence[str] = ()
+) -> dict[str, str]:
+    """What a scenario is about, with some keys of a section of it."""
+    facts = {
+        "Algorithm": section(settings, "algorithm").get("name"),
+        "Environment": section(settings, "env").get("name"),
+    } | {key.capitalize(): section(settings, name).get(key) for key in keys}
+    return {title: str(value) for title, value in facts.items() if value is not None}
 
 
 def main_metric(metrics: list[str]) -> str | None:
@@ -100,24 +97,6 @@ class Entry(NamedTuple):
     best: float | None
     trials: int
     process: int | None
-
-
-@final
-class Cached:
-    """A file's content, read again only when the file has changed."""
-
-    def __init__(self, read: Callable[[Path], Any]):
-        self._read, self._state, self._content = read, (-1, -1, -1), read(Path(os.devnull))
-
-    def __call__(self, path: Path) -> Any:
-        try:
-            now = os.stat(path)
-        except OSError:
-            return self._content  # a file that is being replaced, or never was
-        state = now.st_ino, now.st_size, now.st_mtime_ns
-        if state != self._state:
-            self._state, self._content = state, self._read(path)
-        return self._content
 
 
 @final
@@ -198,19 +177,13 @@ class Followed:
             return unknown
         folders = [f for t in trial_folders(self.root)[:SAMPLED] for _, f in stage_folders(t)[-1:]]
         rows = [last_row(folder / "metrics.jsonl") for folder in folders]
-        ends = [
-            row["step"] for row in rows if isinstance(row, dict) and _is_number(row.get("step"))
-        ]
+        ends = [row["step"] for row in rows if isinstance(row, dict) and is_number(row.get("step"))]
         budget = section(self.settings, "training").get("max_steps")
         steps = int(min(ends, default=0))
-        fraction = min(1.0, steps / budget) if _is_number(budget) and budget > 0 else 0.0
+        fraction = min(1.0, steps / budget) if is_number(budget) and budget > 0 else 0.0
         best = best_in_summary(self.summary)
         figure = MAIN[0] if best is not None else ""
         return unknown._replace(steps=steps, fraction=fraction, figure=figure, best=best)
-
-
-def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def best_in_summary(summary: Mapping[str, Any]) -> float | None:
@@ -218,7 +191,7 @@ def best_in_summary(summary: Mapping[str, Any]) -> float | None:
     trials = summary.get("trials")
     rows = trials if isinstance(trials, list) else []
     values = [row.get("best_return") for row in rows if isinstance(row, dict)]
-    return max((value for value in values if _is_number(value)), default=None)
+    return max((value for value in values if is_number(value)), default=None)
 
 
 def stage_words(standing: Standing) -> str:
@@ -253,6 +226,7 @@ class Opened:
         self._sources: dict[Path, Source] = {}
         self._stages: dict[str, Curves] = {}
         self._alarms: dict[Path, list[Any]] = {}
+        self._previews = Previews()
         self._unread: list[Source] = []
         self._looked_at = -math.inf
         self.version = 0
@@ -274,6 +248,7 @@ class Opened:
             self._read_source(self._unread.pop(0))
             if time.monotonic() >= ends_at:
                 break
+        self.version += self._previews.read()
 
     def _look_for_files(self) -> None:
         now = time.monotonic()
@@ -288,6 +263,7 @@ class Opened:
                     tails = Tail(folder / "metrics.jsonl", rows), Tail(folder / "alarms.jsonl")
                     source = Source(stage, int(trial.name[6:]), folder, *tails)
                     self._sources[folder] = source
+                    self._previews.follow(stage, source.trial, folder)
                     self._unread.append(source)
                     self._stages.setdefault(stage, Curves(len(trials)))
 
@@ -313,8 +289,7 @@ class Opened:
     def details(self, wanted: str | None) -> dict[str, Any]:
         """What the page shows of the run, with the bands of the wanted metric."""
         names = self.metrics()
-        known = {name.rpartition(":")[2]: name for name in reversed(names)}
-        chosen = wanted if wanted in names else known.get(main_metric(list(known)) or "")
+        chosen = wanted if wanted in names else self._first_metric(names)
         stage, _, metric = (chosen or "").rpartition(":")
         curves, of = self._stages.get(stage), self._of
         return {
@@ -326,20 +301,29 @@ class Opened:
             "time": section(of.info, "time"),
             "memory": self._largest("memory/peak_mb"),
             "alarms": self._all_alarms(),
-            "samples": newest_samples(of.root),
+            "charts": self._previews.charts(),
+            "samples": self._previews.samples(),
             "cluster": of.standing.note if of.standing else str(of.info.get("standing") or ""),
             "facts": self._facts(),
         }
 
+    def _first_metric(self, names: list[str]) -> str | None:
+        """What the run compares its own states by, in the stage it is at; of older runs the usual."""
+        standing = self._of.standing
+        if standing is not None:
+            figure = standing.figure
+            judged_by = f"{standing.stage}:{figure}" if standing.stage else figure
+            if judged_by in names:
+                return judged_by
+        known = {name.rpartition(":")[2]: name for name in reversed(names)}
+        return known.get(main_metric(list(known)) or "")
+
     def _facts(self) -> dict[str, str]:
         settings, info = self._of.settings, self._of.info
-        facts = {
-            "Algorithm": section(settings, "algorithm").get("name"),
-            "Environment": section(settings, "env").get("name"),
-            "Trials": info.get("trials"),
-            "Seed": settings.get("seed"),
+        more = {"Trials": info.get("trials"), "Seed": settings.get("seed")}
+        return facts_of(settings) | {
+            name: str(value) for name, value in more.items() if value is not None
         }
-        return {name: str(value) for name, value in facts.items() if value is not None}
 
     def _largest(self, metric: str) -> float | None:
         values = [v for curves in self._stages.values() for v in curves.last(metric).values()]
@@ -367,36 +351,6 @@ class Opened:
                 name for name in curves.metrics if name.startswith(BROKEN)
             ).items()
         ]
-
-
-def newest_samples(root: Path) -> list[dict[str, Any]]:
-    """The newest texts that a trial has written down, with a figure for every token where it has one."""
-    paths = [*root.glob("trial_*/samples.json"), *root.glob("trial_*/*/samples.json")]
-    rows: Any = []
-    with suppress(OSError, ValueError, RecursionError):
-        newest = max(paths, key=lambda path: path.stat().st_mtime, default=None)
-        if newest is not None and newest.stat().st_size <= MOST_JSON:
-            rows = json.loads(newest.read_bytes())
-    texts = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-    return [
-        {"prompt": str(row.get("prompt", ""))} | _completion(row.get("after"))
-        for row in texts[:SAMPLES]
-    ]
-
-
-def _completion(after: Any) -> dict[str, Any]:
-    """Text and reward, and its tokens coloured by the first of these figures that they have."""
-    if not isinstance(after, Mapping):
-        return {"text": str(after or ""), "reward": None, "coloured_by": None, "tokens": []}
-    rows = after.get("tokens")
-    tokens = [token for token in rows if isinstance(token, dict)] if isinstance(rows, list) else []
-    kinds = [kind for kind in COLOURS if any(_is_number(token.get(kind)) for token in tokens)]
-    colour = next(iter(kinds), None)
-    drawn = [
-        [str(token.get("token", "")), token.get(colour) if colour else None] for token in tokens
-    ]
-    text, reward = str(after.get("text", "")), after.get("reward")
-    return {"text": text, "reward": reward, "coloured_by": colour, "tokens": drawn}
 
 
 @final
@@ -454,7 +408,24 @@ class OpenedSearch:
             "drawn": len(self._drawn),
             "direction": "less is better" if sign < 0 else "more is better",
             "best": sign * max(known) if known else None,
+            "top": self._top(sign),
+            "facts": facts_of(self._of.settings, "search", ("method", "objective", "seeds")),
         }
+
+    def _top(self, sign: float) -> list[tuple[int, float, dict[str, Any]]]:
+        """The best configurations with their values and settings, the best first."""
+        known = [
+            (value, number)
+            for number, value in self._values.items()
+            if value is not None and number < len(self._drawn)
+        ]
+        best = sorted(known, key=lambda each: (-each[0], each[1]))[:TOP]
+        settings = {number: self._drawn[number] for _, number in best}
+        return [
+            (number, sign * value, settings[number])
+            for value, number in best
+            if isinstance(settings[number], dict)
+        ]
 
 
 def opened(followed: Followed) -> Opened | OpenedSearch:

@@ -11,6 +11,7 @@ from proxima.core.errors import ProximaError
 from proxima.core.extras import needs_extra
 from proxima.live.guard import Guard
 from proxima.live.watch import Watch
+from proxima.report import tokens
 from proxima.run.files import plain
 
 LOOPBACK = "127.0.0.1"  # the page can stop runs: never offered to the network
@@ -22,6 +23,7 @@ FILES = {
     "uPlot.js": ("uPlot.js", "text/javascript"),
     "uPlot.css": ("uPlot.css", "text/css"),
 }
+TOKENS = "tokens.css"  # shared with reports
 POLICY = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -77,6 +79,10 @@ def make_app(watch: Watch, guard: Guard) -> Any:
     async def events(id: str | None = None, metric: str | None = None) -> Any:
         stream = _events(watch, guard, id, metric)
         return StreamingResponse(stream, media_type="text/event-stream")
+
+    @app.get(f"/{TOKENS}")
+    async def tokens_style() -> Any:
+        return Response(tokens.style(), media_type="text/css")
 
     @app.get("/{name}")
     async def static(name: str) -> Any:

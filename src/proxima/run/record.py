@@ -2,6 +2,7 @@
 
 <trial>/[<stage>/]metrics.jsonl     one object per chunk, at its step
 <trial>/[<stage>/]alarms.jsonl      one object per alarm, when it begins
+<trial>/[<stage>/]preview.json      what is to be seen of the newest evaluation, where there is something
 <trial>/[<stage>/]checkpoints/      last and best
 progress.json                       where the run stands
 """
@@ -20,6 +21,7 @@ from proxima.run import results
 from proxima.run.clock import Clock, note_chunk, timed
 from proxima.run.display import Callback, Display, View, callback_view, used_fraction
 from proxima.run.files import RunFiles, append_row, read_rows
+from proxima.run.preview import write_preview
 from proxima.run.restore import book_to_json
 from proxima.run.results import RunInfo
 from proxima.run.standing import Standing, StandingFile, best_of, best_of_stages
@@ -228,6 +230,11 @@ class Recorder:
         run.notes.change(**changes)
         self._note_standing(at_once=True)
 
+    def note_trainers(self, note: str) -> None:
+        """Who trains what from now on, where that is not this process."""
+        self.board.note = note
+        self._note_standing(at_once=False)
+
     def _note_standing(self, at_once: bool) -> None:
         run = self._run
         run.standing.write(lambda: self.board.standing(run, self.seconds()), at_once)
@@ -244,6 +251,8 @@ class Recorder:
             if "episode/count" in row:
                 row["episode/total"] = float(book.episodes)
             append_row(self._folders[lane] / "metrics.jsonl", {"step": book.steps} | row)
+            if score is not None and score.preview is not None:
+                write_preview(self._folders[lane], book.steps, score.preview)
             run.tracker.log_metrics(run.child(self._name, trial), book.steps, row)
             if book.stopped == "nan":
                 section = self._name or "algorithm"

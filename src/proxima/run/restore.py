@@ -13,6 +13,7 @@ from proxima.core.hyper import with_numbers_of
 from proxima.core.types import PyTree
 from proxima.domains.domain import Planned
 from proxima.run.files import RunFiles, keep_alarms_until, keep_rows_until
+from proxima.run.preview import keep_preview_until
 from proxima.train import checkpoint
 from proxima.train.books import Book, Progress, reopened
 from proxima.train.stage import Schedule, Stage
@@ -68,6 +69,7 @@ def restore(stage: Stage, folders: list[Path], settings: Settings) -> Restored |
     for folder, path, loop in zip(folders, paths, loops, strict=True):
         keep_rows_until(folder / "metrics.jsonl", loop.book.steps)
         keep_alarms_until(folder / "alarms.jsonl", loop.book.steps)
+        keep_preview_until(folder, loop.book.steps)
         lost_best = checkpoint.go_back(path)
         books.append(loop.book._replace(best=None) if lost_best else loop.book)
     progress = Progress(max(loop.chunks for loop in loops), tuple(books))

@@ -16,6 +16,7 @@ from proxima.core.types import PyTree
 from proxima.domains.domain import Planned, Trainable, Trained
 from proxima.run.clock import timed
 from proxima.run.files import read_rows, write_text
+from proxima.run.preview import NAME as PREVIEW
 from proxima.run.record import Board, Recorder, Run
 from proxima.run.restore import Restored, restore
 from proxima.run.signals import interruptible
@@ -101,6 +102,7 @@ def _open_blocks(
             for folder in of:
                 write_text(folder / "metrics.jsonl", "")
                 (folder / "alarms.jsonl").unlink(missing_ok=True)
+                (folder / PREVIEW).unlink(missing_ok=True)
         progress = fresh_progress(len(of)) if restored is None else restored.progress
         board.put(stage.trials, progress)
         recorder = Recorder(run, planned.name, board, stage, of, progress)

@@ -7,7 +7,7 @@ PRNG keys; a lane's state, saved whole, is all that it needs to go on exactly wh
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,12 +17,30 @@ from proxima.train.convergence import Convergence
 Row = dict[str, float]  # metrics by name, area first: loss/policy, eval/return_mean
 
 
+class Chart(NamedTuple):
+    """Lines over one axis, of one lane; whoever draws it takes the charts of one title together."""
+
+    title: str
+    x: list[float]
+    lines: Mapping[str, list[float]]  # by name, each as long as x; the chart is about the first
+    x_is_time: bool = False  # x is in seconds since 1970
+
+
+class Preview(NamedTuple):
+    """What onlookers may see of a lane's evaluation while it trains; nothing else depends on it."""
+
+    charts: Sequence[Chart] = ()
+    # Texts with their tokens' figures: {prompt, after: {text, ended, tokens: [{action, …}], …}}.
+    samples: Sequence[Mapping[str, Any]] = ()
+
+
 class Score(NamedTuple):
     """What an evaluation says of one lane."""
 
     value: float  # higher is better; the best checkpoint is the one with the highest
     episodes: int  # or prompts: how many it is a mean of
     figures: Row  # what is recorded of it, named eval/…
+    preview: Preview | None = None
 
 
 class Alarm(NamedTuple):

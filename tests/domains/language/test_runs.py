@@ -69,6 +69,10 @@ def test_a_run_leaves_all_its_files(whole):
         assert (trial / name / "model.safetensors").exists()
         assert (trial / name / "tokenizer.json").exists()
     assert len(json.loads((trial / "samples.json").read_text())) == 3
+    (preview,) = trial.glob("*/preview.json")  # only the policy writes
+    shown = json.loads(preview.read_text())
+    assert (preview.parent.name, shown["step"], len(shown["samples"])) == ("ppo", 4, 3)
+    assert {"action", "kl"} <= shown["samples"][0]["after"]["tokens"][0].keys()
     assert "<script" not in (trial / "samples.html").read_text()
     assert json.loads((directory / "logs/movie_critic/summary.json").read_text())["trials"]
 

@@ -10,7 +10,7 @@ Prompts and keys are fixed, so that two evaluations differ by the policy alone, 
 paired: before and after, trial and trial. Evaluation changes nothing. When to worry is in `alarms.py`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, final
 
 import equinox as eqx
@@ -31,8 +31,10 @@ from proxima.domains.language.rewards import RewardComputer
 from proxima.domains.language.samples import Experience, Rows, Samples
 from proxima.domains.language.tokenizer import Tokenizer, unpadded
 from proxima.nets.transformer import Decoder
+from proxima.train.stage import Preview
 
 Numbers = NDArray[np.float64]
+UNLEARNT = dict.fromkeys(("value", "reward", "advantage"))  # nobody's opinion before it is learnt
 MOST_LOGITS = 2**26  # numbers of one pass over completions; more rows are scored in several
 
 
@@ -93,10 +95,19 @@ class Evaluator:
         self.prompts: Rows = generator.rows(evaluation_prompts(config, prompts))
         self.key = evaluation_keys(jnp.uint32(seed), 1)[0]
         self._reference: Measured | None = None
+        self._newest: Measured | None = None  # of the last policy that was evaluated
 
     def evaluate(self, part: Part) -> dict[str, float]:
         """The figures of a policy, by name."""
-        return figures(self.measure(part))
+        self._newest = self.measure(part)
+        return figures(self._newest)
+
+    def preview(self) -> Preview | None:
+        """What the policy wrote that was evaluated last, for onlookers; nothing is computed for it."""
+        if self._newest is None:
+            return None
+        rows = self._rows(self._newest, _unlearnt(self._newest), UNLEARNT)
+        return Preview(samples=rows)
 
     def measure(self, part: Part) -> Measured:
         """All that evaluation finds out about a policy, prompt by prompt."""
@@ -140,20 +151,27 @@ class Evaluator:
         """
         before, after = self.reference(), self.measure(part) if measured is None else measured
         experience = _unlearnt(after) if learnt is None else learnt(after.samples)
-        # values and such are nobody's opinion where nothing was learnt
-        unknown = {} if learnt else dict.fromkeys(("value", "reward", "advantage"))
+        rows = self._rows(after, experience, {} if learnt else UNLEARNT)
+        return [
+            {"prompt": row["prompt"], "before": before.of(index), "after": row["after"]}
+            for index, row in enumerate(rows)
+        ]
+
+    def _rows(
+        self, after: Measured, experience: Experience, unknown: Mapping[str, None]
+    ) -> list[dict[str, Any]]:
+        """The first prompts with what the policy wrote; `unknown` is what nobody knows of tokens."""
         count = min(self.config.samples, len(after.texts))
         tokens: list[list[dict[str, Any]]] = [[] for _ in range(count)]
         first = jax.tree.map(lambda leaf: leaf[:count], experience)
         for pair in TokenAttributor(self.tokenizer).extract_pairs(first):
-            token = pair._asdict() | unknown
+            token = {**pair._asdict(), **unknown}
             del token["row"], token["state"]  # told by where the token stands
             tokens[pair.row].append(token)
         prompts = [self.tokenizer.decode(ids) for ids in unpadded(self.prompts)]
         return [
             {
                 "prompt": prompts[row],
-                "before": before.of(row),
                 "after": {**after.of(row), "kl": float(after.kl[row]), "tokens": tokens[row]},
             }
             for row in range(count)

@@ -1,11 +1,10 @@
 """What a report says about a language run: what its trials came to, how surely, and what they write."""
 
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 
 from proxima.core.records import Record
 from proxima.domains.language.plots import trials_figure
-from proxima.domains.language.samples_page import TABLE, alarm_box, sample_parts, share
+from proxima.domains.language.samples_page import TABLE, alarm_box, sample_parts, share, style
 from proxima.domains.language.stages import FIGURES, STAGES, LanguageStage, policy_among
 from proxima.report.chosen import median_index
 from proxima.report.html import Content, Markup, join, picture, section, table, tag
@@ -48,7 +47,7 @@ def page(run: RunData) -> Page:
             *_samples(run, policy),
         ],
         commands=_commands(run),
-        style=files("proxima.domains.language").joinpath("samples.css").read_text(encoding="utf-8"),
+        style=style(),
     )
 
 

@@ -32,7 +32,7 @@ from proxima.nets.transformer import Decoder
 from proxima.run.results import Outcome
 from proxima.train.devices import process_count
 from proxima.train.memory import Need, check_memory, tree_bytes
-from proxima.train.stage import Row, Schedule, Score, Stage
+from proxima.train.stage import Preview, Row, Schedule, Score, Stage
 
 # Roles of the keys that come from a trial's seed here; the stages' trainings have their own.
 WEIGHTS, CALIBRATION = 101, 102
@@ -59,6 +59,7 @@ class Training(NamedTuple):
     # held-out figures by name, area first (eval/…); changes nothing. Called before the first update too.
     evaluate: Callable[[PyTree], dict[str, float]]
     evaluate_every: int  # updates between two evaluations; one is made at the end in any case
+    preview: Callable[[], Preview | None] = lambda: None  # of the newest evaluation
 
 
 class Trial(NamedTuple):
@@ -201,7 +202,7 @@ def trainable(
 
     def evaluate(state: PyTree) -> list[Score]:
         figures = training.evaluate(state)
-        return [Score(measure.sign * figures[measure.figure], 1, figures)]
+        return [Score(measure.sign * figures[measure.figure], 1, figures, training.preview())]
 
     def draw(trained: Trained, lane: int, outcome: Outcome) -> None:
         picture = trained.folders[lane] / "plots" / f"{stage.name}.png"

@@ -65,7 +65,7 @@ def policy_trainable(
         made.draw(trained, lane, outcome)
         draw_policy(trial, stage, trained, outcome)
 
-    made = trainable(trial, stage, training, judged)
+    made = trainable(trial, stage, training._replace(preview=evaluator.preview), judged)
     watched = made.stage._replace(
         converge_evaluation=converge,
         alarms=watch,

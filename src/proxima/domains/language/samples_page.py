@@ -18,7 +18,7 @@ from proxima.domains.language.config import LanguageScenario
 from proxima.domains.language.plots import performance_figure
 from proxima.domains.language.results import Gain, LanguageTrial
 from proxima.domains.language.stages import COMPLETIONS, LanguageStage, policy_of
-from proxima.report import html
+from proxima.report import html, tokens
 from proxima.report.html import Content, Markup, section, table, tag
 from proxima.report.numbers import NOTHING
 from proxima.report.statistics import paired_comparison
@@ -29,15 +29,7 @@ from proxima.run.results import StageResult
 
 PAGE, TABLE, PROMPTS = "samples.html", "samples.json", "prompts.json"
 FIGURES = {**COMPLETIONS, "ended": COMPLETIONS["eos_rate"]}
-COLUMNS = {
-    "logprob_policy": "log-prob now",
-    "logprob_ref": "before",
-    "kl": "KL",
-    "value": "value",
-    "advantage": "advantage",
-}
 BLANKS = str.maketrans({" ": "·", "\n": "↵", "\t": "⇥"})  # to be seen
-DEEPEST = 95  # percentile of the values' size that gets the full colour; a few lie far beyond
 
 
 class SamplesData(NamedTuple):
@@ -105,7 +97,6 @@ def write_trial_page(
 def samples_page(data: SamplesData) -> str:
     """The page: HTML that needs nothing besides itself."""
     changes = gains(data.before, data.after)
-    style = files("proxima.domains.language").joinpath("samples.css").read_text(encoding="utf-8")
     parts: list[Content] = [
         html.heading(data.title, "", data.about),
         tag("p.result", *_sentence(changes)),
@@ -122,7 +113,13 @@ def samples_page(data: SamplesData) -> str:
         parts.append(section("Before and after", *_comparison(changes)))
     if data.samples:
         parts.append(section("Samples", *sample_parts(data.samples, data.trained_by)))
-    return html.document(f"{data.title} · samples", *parts, style=style)
+    return html.document(f"{data.title} · samples", *parts, style=style())
+
+
+def style() -> str:
+    """The rules of style for samples."""
+    own = files("proxima.domains.language").joinpath("samples.css").read_text(encoding="utf-8")
+    return tokens.style() + own
 
 
 def gains(
@@ -197,50 +194,42 @@ def _comparison(changes: Mapping[str, Record]) -> list[Content]:
 
 def sample_parts(samples: Sequence[Mapping[str, Any]], trained_by: str) -> list[Content]:
     """The samples with the switch of their colours above them; `trained_by` is the policy's stage."""
-    tokens = [token for row in samples for token in row["after"]["tokens"]]
-    deepest = {
-        name: _deepest([token.get(name) for token in tokens]) for name in ("kl", "advantage")
-    }
-    judged = any(token.get("advantage") is not None for token in tokens)
+    deepest = tokens.deepest_of([token for row in samples for token in row["after"]["tokens"]])
     rows = (_sample(index, row, deepest) for index, row in enumerate(samples))
     lead = (
         f"Before: what the reference, the model that {trained_by} started from, wrote with the same random "
         "numbers. Each token's figures are in its tooltip and in the table below it."
     )
-    return [tag("p.note", lead), _switch(deepest, judged), *rows]
+    return [tag("p.note", lead), *([_switch(deepest)] if deepest else []), *rows]
 
 
-def _switch(deepest: Mapping[str, float], judged: bool) -> Markup:
+def _switch(deepest: Mapping[str, float]) -> Markup:
     """The choice of colours and what they mean."""
-    names = {"kl": "KL", "advantage": "advantage"} if judged else {"kl": "KL"}
-    kl, gain = (number(deepest[name]) for name in ("kl", "advantage"))
+    ends = {name: tokens.legend(name, size) for name, size in deepest.items()}
     legend = tag(
         "span.legend",
-        tag("span.by-kl", f"likelier before (−{kl} nats)"),
-        tag("span.by-advantage", f"worse than expected (−{gain})"),
+        *(tag(f"span.by-{name}", less) for name, (less, _) in ends.items()),
         tag("span.ramp", attributes={"aria-hidden": "true"}),
-        tag("span.by-kl", f"likelier now (+{kl})"),
-        tag("span.by-advantage", f"better than expected (+{gain})"),
+        *(tag(f"span.by-{name}", more) for name, (_, more) in ends.items()),
     )
     choices = []
-    for name, words in names.items():
+    for index, name in enumerate(deepest):
         radio = {"type": "radio", "name": "colour", "id": name, "autocomplete": "off"}
-        radio |= {"checked": "checked"} if name == "kl" else {}
-        choices.append(tag("label", tag("input", attributes=radio), words))
+        radio |= {} if index else {"checked": "checked"}
+        choices.append(tag("label", tag("input", attributes=radio), tokens.SCALES[name].title))
     return tag("div.switch", tag("span", "Colour of tokens:"), *choices, legend)
 
 
 def _sample(index: int, row: Mapping[str, Any], deepest: Mapping[str, float]) -> Markup:
     before, after = row["before"], row["after"]
-    tokens = after["tokens"]
     given = tag("span.given", row["prompt"])
     cells = []
-    for token in tokens:
+    for token in after["tokens"]:
         text = token["action"].translate(BLANKS)
-        cells.append([text, *(_number(token.get(name)) for name in COLUMNS)])
+        cells.append([text, *(tokens.rounded(token.get(name)) for name in tokens.COLUMNS)])
     ended = tag("span.end", "end")
-    shown = tokens[:-1] if after["ended"] else tokens
-    drawn = [piece for token in shown for piece in _token(token, deepest)]
+    said = tokens.spoken(after["tokens"], after["ended"])
+    drawn = [piece for token in said for piece in _token(token, deepest)]
     return tag(
         "article.sample",
         tag("h3", f"Sample {index + 1}"),
@@ -253,43 +242,22 @@ def _sample(index: int, row: Mapping[str, Any], deepest: Mapping[str, float]) ->
             tag("dd.text", given, *drawn, *([ended] if after["ended"] else [])),
             tag("dd.scores", *_scores(after)),
         ),
-        html.fold("Numbers of its tokens", table(["Token", *COLUMNS.values()], cells)),
+        html.fold("Numbers of its tokens", table(["Token", *tokens.COLUMNS.values()], cells)),
     )
 
 
 def _token(token: Mapping[str, Any], deepest: Mapping[str, float]) -> list[Content]:
-    """A token with its colours; blanks before it have none, for at a line's end they would be a stripe."""
-    words = " · ".join(f"{title} {_number(token.get(name))}" for name, title in COLUMNS.items())
-    style = "; ".join(
-        f"--{name}: {_shade(token.get(name), deepest[name])}" for name in ("kl", "advantage")
-    )
-    word = token["action"].lstrip(" ")
-    blanks = token["action"][: len(token["action"]) - len(word)]
+    """A token with its colours."""
+    blanks, word, words, colours = tokens.painted(token, deepest)
+    style = "; ".join(f"--{name}: {colour}" for name, colour in colours.items())
     return [blanks, tag("span.token", word, attributes={"title": words, "style": style})]
-
-
-def _shade(value: float | None, deepest: float) -> str:
-    if value is None or not np.isfinite(value):
-        return "transparent"
-    # Okabe and Ito's blue and vermillion, as in the report's shaded tables
-    colour = "0, 114, 178" if value > 0 else "213, 94, 0"
-    strength = min(1.0, abs(value) / deepest)
-    return f"rgba({colour}, calc({strength:.2f} * var(--strong)))"
 
 
 def _scores(completion: Mapping[str, Any]) -> list[Content]:
     shown: list[Content] = []
-    for name in ("reward", "judge", "kl"):
-        value = completion.get(name)
-        if value is not None:
-            words = "KL" if name == "kl" else name
-            shown += [" · ", f"{words} ", tag("b", _number(value))]
+    for name, value in tokens.scores_of(completion):
+        shown += [" · ", f"{name} ", tag("b", value)]
     return shown[1:]
-
-
-def _deepest(values: Sequence[float | None]) -> float:
-    sizes = [abs(value) for value in values if value is not None and np.isfinite(value)]
-    return max(1e-3, float(np.percentile(sizes, DEEPEST))) if sizes else 1.0
 
 
 def _difference(change: Record, write: Callable[[float], str]) -> tuple[str, str]:
@@ -303,7 +271,3 @@ def _difference(change: Record, write: Callable[[float], str]) -> tuple[str, str
 def share(value: float | None) -> str:
     """A share in per cent."""
     return NOTHING if value is None else f"{100 * value:.0f}\u00a0%".replace("-", "−")
-
-
-def _number(value: float | None) -> str:
-    return NOTHING if value is None or not np.isfinite(value) else f"{value:.2f}".replace("-", "−")

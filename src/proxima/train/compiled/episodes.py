@@ -39,10 +39,18 @@ def recorder(
     agent: Agent, env: Env, experiment_seed: int, steps: int = RECORDED_STEPS
 ) -> Callable[[PyTree], Recording]:
     """The function that plays the first evaluation episode greedily, `steps` steps of it at most."""
+    record = policy_recorder(agent, env, experiment_seed, steps)
+    return lambda learner: record(agent.policy(learner))
 
-    def record(learner: PyTree) -> Recording:
+
+def policy_recorder(
+    agent: Agent, env: Env, experiment_seed: int, steps: int
+) -> Callable[[PyTree], Recording]:
+    """The same of a learner's policy; both are one compiled program."""
+
+    def record(policy: PyTree) -> Recording:
         key = evaluation_keys(jnp.uint32(experiment_seed), 1)[0]
-        *rows, alive = jax.device_get(_record(agent, env, agent.policy(learner), key, steps))
+        *rows, alive = jax.device_get(_record(agent, env, policy, key, steps))
         return Recording(*jax.tree.map(lambda row: row[: int(alive.sum())], rows))
 
     return record
