@@ -45,8 +45,12 @@ Record = dict[str, Any]
 def described(scenario: Any) -> Record:
     """What a scenario is, in a few words."""
     algorithm, environment, budget, target = domain_of(scenario).overview(scenario)
-    if scenario.domain == "trading":  # they all have the same environment; the prices differ
-        environment = f"{scenario.data.pattern or scenario.data.source} prices"
+    if scenario.domain in (
+        "trading",
+        "portfolio",
+    ):  # the environment is the same; the prices differ
+        several = "several " if scenario.domain == "portfolio" else ""
+        environment = f"{several}{scenario.data.pattern or scenario.data.source} prices"
     return {
         "algorithm": algorithm,
         "environment": environment,

@@ -83,7 +83,16 @@ ALLOWED = {
         "track.served_policy",
     },
     "cluster": {"build", "core", "run", "scenario", "train", "tune"},
-    "live": {"core", "report.statistics", "run.files", "run.lock", "run.standing", "yaml"},
+    "live": {
+        "core",
+        "report.statistics",
+        "report.tokens",
+        "run.files",
+        "run.lock",
+        "run.preview",
+        "run.standing",
+        "yaml",
+    },
     "cli": {
         "build",
         "cluster",
@@ -128,6 +137,7 @@ FENCES = {
         "domains/packing/scenario",
         "domains/language/config",
         "domains/language/results",
+        "domains/trading/portfolio/domain",
         "domains/trading/gymnasium",
         "domains/trading/recipe",
     },
@@ -310,7 +320,8 @@ def owned_names() -> dict[str, tuple[str, ...]]:
     """Every domain's and algorithm's name, and the beginnings of the places that are its own."""
     from proxima.build import ALGORITHMS, DOMAINS
 
-    return {name: (f"domains/{name}/",) for name in DOMAINS} | {
+    folders = {name: path.split(":")[0].split(".")[2] for name, path in DOMAINS.items()}
+    return {name: (f"domains/{folder}/",) for name, folder in folders.items()} | {
         name: (f"algorithms/{name}",) for name in ALGORITHMS
     }
 

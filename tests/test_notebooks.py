@@ -14,11 +14,12 @@ from texts import write_texts
 from tiny import BOARDS, ROWS, SIZES, SMALL, without_hidden
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-NAMES = ("control", "trading", "packing", "language")
+NAMES = ("control", "trading", "portfolio", "packing", "language")
 PACKING = (*without_hidden(SMALL), *SIZES["spo"], *BOARDS["BinPack-v2"], "training.max_steps=64")
 SETTINGS = {
     "control": [*SMALL, *SIZES["ppo"], "trials=2"],
     "trading": [*SMALL, *SIZES["ppo"], ROWS],
+    "portfolio": [*SMALL, *SIZES["ppo"], ROWS],
     "packing": list(PACKING),
     "language": TEXTS | {"evaluation.judge": None},
 }
@@ -66,6 +67,9 @@ def test_a_summary_is_a_table_of_trials_interval_and_baselines(executed):
         return pages[-1]
 
     control, trading, language = map(shown, ("control", "trading", "language"))
+    outputs = [output for cell in executed["portfolio"] for output in cell.get("outputs", [])]
+    weights = [o["data"]["text/plain"] for o in outputs if o["output_type"] == "execute_result"]
+    assert "'asset_5': " in weights[-1]
     assert control.count("<tr>") == 1 + 2 + 1 + 2  # two heads, two trials, the figure and chance
     assert "[50 % interval]" in control and ">random<" in control
     assert ">buy_and_hold<" in trading and ">momentum<" in trading

@@ -28,6 +28,7 @@ DOMAINS = {
     "control": "proxima.domains.control.domain:DOMAIN",
     "packing": "proxima.domains.packing.domain:DOMAIN",
     "trading": "proxima.domains.trading.domain:DOMAIN",
+    "portfolio": "proxima.domains.trading.portfolio.domain:DOMAIN",
     "language": "proxima.domains.language.domain:DOMAIN",
 }
 _importable: dict[str, None] = {}  # in the order in which they were named

@@ -23,6 +23,7 @@ from tiny import LANGUAGE, ROWS, SIZES, SMALL, STATISTICS, flags, run_main, with
 
 import proxima
 
+pytestmark = pytest.mark.emitters  # as when the digests were written down
 DIGESTS = Path(__file__).parent / "digests.json"
 YEAR = "data.periods_per_year=252"  # of annual figures
 COMMON = ("trials=2", "seed=5", "training.max_steps=512", "checkpoint.frequency=3")
@@ -75,6 +76,14 @@ RUNS: dict[str, tuple[str, Any]] = {
     "spo, continuous": ("pendulum_spo", (*SPO, "env.max_steps_per_episode=21")),
     "trading, ppo": ("sine_wave", (*PPO, ROWS, YEAR)),
     "trading, ddpg": ("sine_wave_ddpg", (*DDPG, ROWS, YEAR)),
+    "portfolio, ppo": (
+        "portfolio_reversion",
+        (*PPO, ROWS, YEAR, "network={kind: assets, hidden: [8]}", "env.fee=0.001"),
+    ),
+    "portfolio, ddpg long and short": (
+        "portfolio_reversion",
+        ("algorithm={name: ddpg}", *DDPG, ROWS, YEAR, "env.weights=long_short", "env.leverage=2"),
+    ),
     "binpack, ppo": ("binpack_ppo", (*without_hidden(PPO), *PACKING)),
     "maze, ppo": ("maze_ppo", (*PPO, *MAZE)),
     "language, three stages": ("movie_critic", LANGUAGE | TEXTS),

@@ -9,6 +9,15 @@ from proxima.scenario.manual import settings_page
 from proxima.scenario.read import to_mapping
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "settings.md"
+SCENARIOS = (
+    "cartpole",
+    "pendulum",
+    "sine_wave",
+    "portfolio_reversion",
+    "binpack_spo",
+    "movie_critic",
+    "pong",
+)
 REMEDY = "write it anew:  .venv/bin/proxima schema --markdown > docs/settings.md"
 
 
@@ -19,11 +28,12 @@ def test_the_page_is_current(capsys, monkeypatch):
 
 
 def test_every_setting_of_scenarios_of_every_domain_is_there_with_its_meaning():
-    rows = {line.split("`")[1]: line for line in settings_page().splitlines() if "| `" in line}
-    for name in ("cartpole", "pendulum", "sine_wave", "binpack_spo", "movie_critic", "pong"):
+    rows = [(line.split("`")[1], line) for line in settings_page().splitlines() if "| `" in line]
+    known = {path for path, _ in rows}
+    for name in SCENARIOS:
         for path in paths_of(to_mapping(load(name))):
-            assert path in rows, f"{name}: {path}"
-    for path, row in rows.items():
+            assert path in known, f"{name}: {path}"
+    for path, row in rows:
         _, _, default, allowed, meaning, _ = row.replace("\\|", "/").split("|")
         assert default.strip() and allowed.strip(), path
         assert meaning.strip(), path
@@ -33,8 +43,9 @@ def test_bounds_and_defaults_are_in_words():
     rows = settings_page().splitlines()
     rate = "| `algorithm.learning_rate` | `0.0003` | number, more than 0 | Adam's step size. |"
     assert rate in rows
-    (fee,) = [row for row in rows if row.startswith("| `env.fee` ")]
-    assert "| `0.001` | number, at least 0, less than 1 |" in fee
+    fees = [row for row in rows if row.startswith("| `env.fee` ")]
+    assert len(fees) == 2, "one asset's and a portfolio's"
+    assert all("| `0.001` | number, at least 0, less than 1 |" in fee for fee in fees)
     (skip,) = [row for row in rows if row.startswith("| `env.atari.frame_skip` ")]
     assert "| `4` | whole number, at least 1, at most 60 |" in skip
     (path,) = [row for row in rows if row.startswith("| `env.wrappers.path` ")]

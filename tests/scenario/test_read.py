@@ -61,6 +61,7 @@ SHIPPED = [
     "movie_critic_dpo",
     "movie_critic_hacked",
     "movie_critic_rloo",
+    "nyse_portfolio",
     "pendulum",
     "pendulum_ddpg",
     "pendulum_memory",
@@ -68,6 +69,7 @@ SHIPPED = [
     "pendulum_spo",
     "pendulum_td3",
     "pong",
+    "portfolio_reversion",
     "random_walk",
     "regime_switching",
     "sine_wave",
@@ -314,7 +316,7 @@ def test_schema_describes_every_key_and_forbids_others():
         assert all(entry["description"] for entry in kind["properties"].values())
     assert list(kinds[0]["properties"]) == SCENARIO_KEYS.split(", ")
     assert len(kinds) == len(DOMAINS)
-    own = {"packing": "env", "trading": "data", "language": "sft"}
+    own = {"packing": "env", "trading": "data", "portfolio": "data", "language": "sft"}
     for name, section in own.items():
         assert section in kinds[list(DOMAINS).index(name)]["properties"]
 

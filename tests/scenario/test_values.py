@@ -223,12 +223,12 @@ def test_override_text_is_read_as_yaml(text, path, value):
         (
             ["domain=tradng"],
             'domain: "tradng" is not known; did you mean trading? It must be control, packing, '
-            "trading, language or your own as package.module:DOMAIN",
+            "trading, portfolio, language or your own as package.module:DOMAIN",
         ),
         (["domain=3"], "domain: expected text, got 3"),
         (
             ["data.rows=3"],
-            "data: unknown section where the domain is control; trading or language has it: "
+            "data: unknown section where the domain is control; trading, portfolio or language has it: "
             "set domain or env.backend",
         ),
         (
@@ -347,7 +347,7 @@ TRADING = "env: {backend: trading}\ndata: {pattern: sine_wave"
         (
             "env: {backend: tradng}",
             'env.backend: "tradng" is not allowed: must be gymnax, gymnasium, envpool, '
-            "jumanji, trading or your own as package.module:make_env",
+            "jumanji, trading, portfolio or your own as package.module:make_env",
         ),
         (
             "env: {backend: trading}",
@@ -356,7 +356,7 @@ TRADING = "env: {backend: trading}\ndata: {pattern: sine_wave"
         ),
         (
             "data: {pattern: sine_wave}",
-            "data: unknown section where the domain is control; trading or language has it: "
+            "data: unknown section where the domain is control; trading, portfolio or language has it: "
             "set domain or env.backend",
         ),
         (

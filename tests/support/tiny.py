@@ -137,7 +137,7 @@ def budget(name: str) -> tuple[str, ...]:
     return (
         *small,
         *SIZES[scenario.algorithm.name],
-        *([ROWS] if scenario.domain == "trading" else []),
+        *([ROWS] if scenario.domain in ("trading", "portfolio") else []),
         *BOARDS.get(scenario.env.name, ()),
         *([GROWING] if name == "maze_curriculum" else []),
     )

@@ -114,17 +114,14 @@ def _take_source(name: str) -> Path:
 
 
 def _show_sources(sources: list[dict[str, Any]], json: bool) -> None:
-    from rich.table import Table
-
+    """A line each, which fits a narrow terminal; whose data it is, is said where it is taken."""
     if json:
         print_json(sources)
         return
-    table = Table("source", "what it is", "package", "licence", "origin")
+    width = max(len(about["source"]) for about in sources)
     for about in sources:
-        keys = ("source", "description", "package", "licence", "origin")
-        table.add_row(*(about[key] for key in keys))
-    show_table(table)
-    say("Take one:  proxima generate-data --source NAME")
+        say(f"{about['source']:{width}}  {about['description']} ({about['package']})")
+    say("Take one, with its licence and origin:  proxima generate-data --source NAME")
 
 
 def _read_settings(settings: list[str]) -> dict[str, int | float | str]:

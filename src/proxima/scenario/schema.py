@@ -1,11 +1,19 @@
 """The JSON schema of a scenario file, for editors."""
 
+from dataclasses import is_dataclass
 from typing import Annotated, Any, Union
 
 from pydantic import Discriminator, TypeAdapter
 
 from proxima.build import DOMAINS, domain
-from proxima.scenario.tree import Choice, EnvironmentScenario, Scenario, choices_of, section_types
+from proxima.scenario.tree import (
+    RULES,
+    Choice,
+    EnvironmentScenario,
+    Scenario,
+    choices_of,
+    section_types,
+)
 
 
 def json_schema() -> dict[str, Any]:
@@ -35,11 +43,28 @@ def _domain_schema(name: str) -> dict[str, Any]:
         for other in choice.names[1:]:  # without the key that names them, the first is meant
             schema["$defs"][choice.config(other).__name__]["required"] = [choice.key]
     schema["properties"] = {key: schema["properties"][key] for key in section_types(kind)}
-    for parent in (Scenario, EnvironmentScenario[None, None]):  # where inherited keys are described
-        for key, described in TypeAdapter(parent).json_schema()["properties"].items():
-            if key in schema["properties"] and "description" in described:
-                schema["properties"][key].setdefault("description", described["description"])
+    for parent in (Scenario, EnvironmentScenario[None, None]):
+        _take_descriptions(schema, TypeAdapter(parent).json_schema())
+    sections: list[Any] = [each for each in section_types(kind).values() if is_dataclass(each)]
+    for section in sections:
+        for inherited in filter(is_dataclass, section.__mro__[1:]):
+            _take_descriptions(schema["$defs"][section.__name__], _config_schema(inherited))
     return schema
+
+
+def _config_schema(config: Any) -> dict[str, Any]:
+    """The schema of a config class that is no scenario."""
+    alone: Any = list  # a class by itself takes no rules from outside; in a list it does
+    definitions = TypeAdapter(alone[config], config=RULES).json_schema()["$defs"]
+    schema: dict[str, Any] = definitions[config.__name__]
+    return schema
+
+
+def _take_descriptions(schema: dict[str, Any], parent: dict[str, Any]) -> None:
+    """Describe inherited keys as the parent does: pydantic reads a class's own docstrings alone."""
+    for key, described in parent["properties"].items():
+        if key in schema["properties"] and "description" in described:
+            schema["properties"][key].setdefault("description", described["description"])
 
 
 def _any_of(choice: Choice) -> Any:

@@ -10,10 +10,10 @@ from markets import market_of
 from proxima.domains.trading.accounting import account, hold, trade_factor
 from proxima.domains.trading.best_rule import best_rule, solve
 from proxima.domains.trading.config import TradingEnvConfig
-from proxima.domains.trading.env import decisions, fill_returns
 from proxima.domains.trading.patterns import PATTERNS
 from proxima.domains.trading.processes import KNOWN, Process
 from proxima.domains.trading.synthetic import pattern_params
+from proxima.domains.trading.timing import decisions, fill_returns
 
 THREE = (-1.0, 0.0, 1.0)
 # Two states of two returns each, that lead to the other state or stay.

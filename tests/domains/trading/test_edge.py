@@ -9,8 +9,8 @@ from tiny import budget
 import proxima
 from proxima.cli.data import generate_for
 from proxima.domains.trading.domain import DOMAIN
-from proxima.domains.trading.edge import edge
-from proxima.domains.trading.results import judged
+from proxima.domains.trading.edge import Evidence, edge
+from proxima.domains.trading.results import evidence
 from proxima.scenario import load
 
 SETTINGS = ("data.split.folds=2", "data.split.fold=all", "trials=4", "training.max_steps=640")
@@ -30,7 +30,7 @@ def run(tmp_path_factory):
 def test_a_daily_index_after_costs_shows_no_edge_and_sounds_no_alarm(run):
     summary, page = run
     assert summary.details.alarms == () and "Too good to be true" not in page
-    sentence = edge(summary.details, judged(summary)[1])
+    sentence = edge(evidence(summary))
     assert sentence.startswith("No edge is shown: the interval ") and sentence in page
     assert f"over {len(summary.details.walk.seeds)} walks" in page
 
@@ -46,24 +46,14 @@ def test_the_closing_lines_compare_whole_walks_with_whole_walks(run):
     assert "of all 2 folds end to end, interquartile mean of 2 walk(s)" in line
     assert f": {walked.iqm:.3g}  " in line
     assert f"random policy {chance['log_return'].mean:.3g};" in line
-    assert last == edge(details, judged(summary)[1])
+    assert last == edge(evidence(summary))
 
 
 def figures(run, *, low, high, deflated, sharpe=1.0, overfitting=0.3):
     """What is said of a run with other figures, whose buy and hold makes 0."""
-    details, trials = run[0].details, judged(run[0])[1]
-    earned = replace(details.aggregate["test"]["log_return"], low=low, high=high)
-    held = replace(details.references.splits["test"], buy_and_hold={"log_return": 0.0})
-    test = replace(trials[0].splits["test"], agent={"sharpe": sharpe})
-    changed = replace(
-        details,
-        aggregate={"test": {"log_return": earned}},
-        references=replace(details.references, splits={"test": held}),
-        chosen_trial=0,
-        deflated_sharpe=deflated,
-        walk=replace(details.walk, overfitting=overfitting),
-    )
-    return edge(changed, [replace(trials[0], splits={"test": test})])
+    known = evidence(run[0])
+    earned = replace(known.earned, low=low, high=high)
+    return edge(Evidence(earned, 0.0, sharpe, deflated, overfitting))
 
 
 @pytest.mark.parametrize(

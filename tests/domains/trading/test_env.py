@@ -13,14 +13,8 @@ from proxima.core.errors import ProximaError
 from proxima.core.spaces import Box, Discrete
 from proxima.domains.trading.accounting import RUIN_REWARD, account
 from proxima.domains.trading.config import TradingEnvConfig
-from proxima.domains.trading.env import (
-    SHARPE_CLIP,
-    fill_prices,
-    fill_returns,
-    mark_returns,
-    targets_of,
-    trading_env,
-)
+from proxima.domains.trading.env import SHARPE_CLIP, targets_of, trading_env
+from proxima.domains.trading.timing import fill_prices, fill_returns, mark_returns
 
 POSITIONS = (-1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
 KEY = jax.random.key(0)

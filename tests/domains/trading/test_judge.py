@@ -23,10 +23,10 @@ from proxima.domains.trading.judge import (
     returns_of,
     rollout_frame,
     score,
-    year_of,
 )
 from proxima.domains.trading.market import SPLITS, Prepared
 from proxima.domains.trading.metrics import deflated_sharpe
+from proxima.domains.trading.overall import year_of
 
 METRICS = {
     "log_return", "total_return", "sharpe", "sortino", "max_drawdown", "cagr", "calmar", "volatility",
@@ -238,9 +238,15 @@ def test_actions_of_other_data_are_refused_and_ruin_ends_early():
 
 def test_a_year_has_the_bars_that_are_said_or_known_or_counted():
     data = prepared()
-    assert year_of(data, DataConfig(periods_per_year=5_800.0)) == (5_800.0, "data.periods_per_year")
+    assert year_of(DataConfig(periods_per_year=5_800.0), data.params, data.train.time) == (
+        5_800.0,
+        "data.periods_per_year",
+    )
     grown = data._replace(params={"periods_per_year": 252})
-    assert year_of(grown, DATA) == (252.0, "the pattern's periods_per_year")
-    counted = year_of(data, DATA)
+    assert year_of(DATA, grown.params, grown.train.time) == (
+        252.0,
+        "the pattern's periods_per_year",
+    )
+    counted = year_of(DATA, data.params, data.train.time)
     assert counted.bars == 365.0  # a bar on every day
     assert "times of the train split" in counted.source

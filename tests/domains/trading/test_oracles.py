@@ -16,8 +16,9 @@ from proxima.domains.trading.baselines import (
     random_targets,
 )
 from proxima.domains.trading.config import TradingEnvConfig
-from proxima.domains.trading.env import WEIGHT_STEPS, decisions, fill_returns
+from proxima.domains.trading.env import WEIGHT_STEPS
 from proxima.domains.trading.oracles import foresight_targets, search
+from proxima.domains.trading.timing import decisions, fill_returns
 
 THREE = (-1.0, 0.0, 1.0)
 SETS = [

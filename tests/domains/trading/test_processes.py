@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from markets import market_of
 
-from proxima.domains.trading.env import fill_returns
 from proxima.domains.trading.metrics import sharpe
 from proxima.domains.trading.patterns import PATTERNS
 from proxima.domains.trading.processes import KNOWN
 from proxima.domains.trading.synthetic import pattern_params
+from proxima.domains.trading.timing import fill_returns
 
 
 def long_market(pattern, rows=200_000, seed=0, **params):

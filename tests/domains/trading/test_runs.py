@@ -84,6 +84,28 @@ def values_by_hand(frame: pl.DataFrame, prices: pl.DataFrame) -> list[float]:
     return by_hand(frame["target"].to_list(), fills, FEE)
 
 
+def test_onlookers_see_the_equity_of_a_trials_newest_evaluation(four):
+    _, root = four
+    for trial in range(4):
+        preview = read(root / f"trial_{trial}" / "preview.json")
+        (chart,) = preview["charts"]
+        (evaluated,) = [
+            row["eval/return_mean"]
+            for row in rows_of(root / f"trial_{trial}")
+            if row["step"] == preview["step"]
+        ]
+        equity, held = chart["lines"]["equity"], chart["lines"]["buy and hold"]
+        assert chart["title"] == "Equity on the validation split" and chart["x_is_time"]
+        assert equity[0] == held[0] == 1.0 and math.log(equity[-1]) == pytest.approx(
+            evaluated, abs=1e-4
+        )
+        frame = pl.read_parquet(root / "rollouts" / "buy_and_hold_validation.parquet")
+        assert held[-1] == pytest.approx(frame["equity"][-1])
+        assert len(chart["x"]) == len(equity) == len(held) <= 300
+        assert chart["x"] == sorted(set(chart["x"]))
+        assert chart["x"][0] == frame["time"][0].timestamp()
+
+
 def test_the_summary_is_made_of_the_trials(four):
     summary, root = four
     assert to_json(summary) == read(root / "summary.json")

@@ -14,7 +14,7 @@ from tiny import SIZES, SMALL, command, run_main
 
 import proxima
 from proxima.domains.trading.synthetic import generate
-from proxima.domains.trading.trade import _line
+from proxima.domains.trading.trade_lines import line as _line
 from proxima.run.files import find_trial
 from proxima.scenario import load
 

@@ -60,6 +60,15 @@ def last(root, trial):
     return tensors_of(root / f"trial_{trial}")
 
 
+def test_onlookers_see_each_trial_on_its_fold(walk):
+    _, root = walk
+    for trial in range(4):
+        (chart,) = read(root / f"trial_{trial}" / "preview.json")["charts"]
+        frame = pl.read_parquet(root / f"trial_{trial}" / "rollouts" / "validation.parquet")
+        assert chart["title"] == f"Equity on the validation split of fold {trial % FOLDS}"
+        assert chart["x"][0] == frame["time"][0].timestamp()
+
+
 def test_a_folds_lane_has_the_bits_of_the_fold_by_itself(walk):
     fold = 0  # the shorter one, whose arrays are padded in the walk
     _, alone = go(*WALK, "trials=4", f"data.split.fold={fold}")

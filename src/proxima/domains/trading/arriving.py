@@ -7,7 +7,7 @@
 Bars come from a file, all of them at once, or as lines, each a bar of its own.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,6 +46,33 @@ class Batch(NamedTuple):
     rows_before: int  # of the source, so that rows are named as they are counted there
     frame: pl.DataFrame
     has_volume: bool
+    # Row (from 0) and column of the frame → row (from 1) and column of the source; None: the same ones.
+    place: Callable[[int, str], tuple[int, str]] | None = None
+    notes: tuple[str, ...] = ()  # sentences about the source, for the user
+
+    def where(self, row: int, column: str) -> str:
+        """A row (from 0) and a column, as they are counted and called in the source."""
+        line, name = self._placed(row, column)
+        return f"{self.source}: row {line:,}, column {name}"
+
+    def bar(self, row: int) -> str:
+        """Where a bar begins in the source."""
+        return f"{self.source}: row {self._placed(row, 'time')[0]:,}"
+
+    def _placed(self, row: int, column: str) -> tuple[int, str]:
+        if self.place is not None:
+            return self.place(row, column)
+        return self.rows_before + row + 1, column
+
+
+class Checked(NamedTuple):
+    """Columns in which bars must continue those before them."""
+
+    same: tuple[str, ...]  # that a known bar has with the same values
+    closes: tuple[str, ...]
+
+
+Read = Callable[[Path, int], tuple[pl.DataFrame, str]]  # a file's first bars, and their SHA-256
 
 
 def times(frame: pl.DataFrame) -> NDArray[np.datetime64]:
@@ -53,7 +80,15 @@ def times(frame: pl.DataFrame) -> NDArray[np.datetime64]:
     return frame["time"].dt.replace_time_zone(None).to_numpy()
 
 
-def run_bars(data: RunData, places: Iterable[Path], given: Path | None = None) -> pl.DataFrame:
+def read_first(path: Path, rows: int) -> tuple[pl.DataFrame, str]:
+    """The first bars of a file, and their SHA-256."""
+    frame = read_bars(path).frame.head(rows)
+    return frame, digest_of(frame)
+
+
+def run_bars(
+    data: RunData, places: Iterable[Path], given: Path | None = None, read: Read = read_first
+) -> pl.DataFrame:
     """The bars that a run was trained on, from where its data was or is now.
 
     The file may have grown since: its first rows count, and must be those that the run has noted.
@@ -61,8 +96,8 @@ def run_bars(data: RunData, places: Iterable[Path], given: Path | None = None) -
     paths = [place / data.source for place in places] if given is None else [given]
     found = [path for path in paths if path.is_file()]
     for path in found:
-        frame = read_bars(path).frame.head(data.rows)
-        if digest_of(frame) == data.prices_sha256:
+        frame, digest = read(path, data.rows)
+        if digest == data.prices_sha256:
             return frame
     if not found:
         raise ProximaError(
@@ -78,7 +113,7 @@ def run_bars(data: RunData, places: Iterable[Path], given: Path | None = None) -
 def read_file(path: Path) -> Batch:
     """The bars of a file."""
     bars = read_bars(path)
-    return Batch(str(path), 0, bars.frame, bars.has_volume)
+    return Batch(str(path), 0, bars.frame, bars.has_volume, notes=bars.notes)
 
 
 def read_lines(lines: Iterable[bytes]) -> Iterator[Batch]:
@@ -86,20 +121,23 @@ def read_lines(lines: Iterable[bytes]) -> Iterator[Batch]:
     places: dict[str, int] | None = None
     row, cells = 0, 0
     for line in lines:
-        problem = line_problem(line, cells or None)
-        if problem is None and not line.endswith(b"\n"):
-            problem = (
-                "does not end with a line feed, so it may be cut short; end every line with one"
-            )
-        if problem is not None:
-            raise ProximaError(f"{INPUT}: row {row + 1:,}: {problem}")
-        values = cells_of(line)
+        values = checked_cells(line, row, cells)
         if places is None:
             cells, places, is_header = len(values), *_places(values)
             if is_header:
                 continue
-        yield Batch(INPUT, row, _bar(values, places, row), "volume" in places)
+        yield Batch(INPUT, row, bar_of(values, places, row), "volume" in places)
         row += 1
+
+
+def checked_cells(line: bytes, row: int, cells: int) -> list[str]:
+    """The cells of a line of standard input; 0: of the first, which may have any number."""
+    problem = line_problem(line, cells or None)
+    if problem is None and not line.endswith(b"\n"):
+        problem = "does not end with a line feed, so it may be cut short; end every line with one"
+    if problem is not None:
+        raise ProximaError(f"{INPUT}: row {row + 1:,}: {problem}")
+    return cells_of(line)
 
 
 def _places(values: list[str]) -> tuple[dict[str, int], bool]:
@@ -119,7 +157,7 @@ def _places(values: list[str]) -> tuple[dict[str, int], bool]:
     return find_columns(INPUT, header, lambda place: True).places, not is_bar
 
 
-def _bar(values: list[str], places: dict[str, int], row: int) -> pl.DataFrame:
+def bar_of(values: list[str], places: dict[str, int], row: int) -> pl.DataFrame:
     """One bar of cells, each of which is what it should be."""
     texts = pl.DataFrame({name: [values[place]] for name, place in places.items()})
     frame = texts.select(
@@ -156,19 +194,31 @@ def new_bars(
         raise ProximaError(
             f"{batch.source}: has no column volume, and the policy's features need one; add it"
         )
+    same = (*PRICES, "volume") if with_volume else PRICES
+    return following(past, batch, spacing, Checked(same, ("close",)), remedy)
+
+
+def following(
+    past: pl.DataFrame | None,
+    batch: Batch,
+    spacing: Spacing | None,
+    checked: Checked,
+    remedy: str = ANY_GAP,
+) -> pl.DataFrame:
+    """The bars of a batch that continue the past in the columns that are checked."""
     now, known = times(batch.frame), 0
     last = now[:0] if past is None else times(past)[-1:]  # none without a past
     if past is not None and len(last):
         known = int(np.searchsorted(now, last[0], side="right"))
-        _refuse_unknown(past, batch, known, with_volume)
+        _refuse_unknown(past, batch, known, checked.same)
         if known < len(now):
-            _refuse_jump(past, batch, known)
+            _refuse_jump(past, batch, known, checked.closes)
     if spacing is not None:
         _refuse_spacing(last, batch, known, spacing, remedy)
     return batch.frame.slice(known)
 
 
-def _refuse_unknown(past: pl.DataFrame, batch: Batch, known: int, with_volume: bool) -> None:
+def _refuse_unknown(past: pl.DataFrame, batch: Batch, known: int, columns: Sequence[str]) -> None:
     """An error where a bar that is not after the last known one is not a known one."""
     if not known:
         return
@@ -184,7 +234,6 @@ def _refuse_unknown(past: pl.DataFrame, batch: Batch, known: int, with_volume: b
             f"is not after the last bar ({day_of(before[-1])}), and no bar of this time is known; bars come "
             "in their order, each once",
         )
-    columns = (*PRICES, "volume") if with_volume else PRICES
     for column in columns:
         theirs = past[column].to_numpy()[rows]
         different = batch.frame[column].to_numpy()[:known] != theirs
@@ -199,15 +248,16 @@ def _refuse_unknown(past: pl.DataFrame, batch: Batch, known: int, with_volume: b
             )
 
 
-def _refuse_jump(past: pl.DataFrame, batch: Batch, known: int) -> None:
-    """An error where the price is so far from the last one that no file may have both."""
-    close, before = batch.frame["close"][known], past["close"][-1]
-    if abs(np.log(close / before)) > np.log(LARGEST_MOVE):
-        words = (
-            f"is a million times the last close ({before:g}), or a millionth: a digit or the decimal "
-            "point is lost; mend the value"
-        )
-        raise _refusal(batch, known, "close", words)
+def _refuse_jump(past: pl.DataFrame, batch: Batch, known: int, columns: Sequence[str]) -> None:
+    """An error where a price is so far from the last one that no file may have both."""
+    for column in columns:
+        close, before = batch.frame[column][known], past[column][-1]
+        if abs(np.log(close / before)) > np.log(LARGEST_MOVE):
+            words = (
+                f"is a million times the last close ({before:g}), or a millionth: a digit or the decimal "
+                "point is lost; mend the value"
+            )
+            raise _refusal(batch, known, column, words)
 
 
 def _refuse_spacing(
@@ -235,8 +285,7 @@ def _refuse_spacing(
 
 def _refusal(batch: Batch, row: int, column: str, words: str) -> ProximaError:
     value = value_words(batch.frame, row, column)
-    where = f"row {batch.rows_before + row + 1:,}, column {column}"
-    return ProximaError(f"{batch.source}: {where}: {value} {words}")
+    return ProximaError(f"{batch.where(row, column)}: {value} {words}")
 
 
 def duration(microseconds: float) -> str:

@@ -6,8 +6,8 @@ import numpy as np
 
 from proxima.domains.trading.accounting import Floats
 from proxima.domains.trading.config import TradingEnvConfig
-from proxima.domains.trading.env import decisions
 from proxima.domains.trading.market import Market
+from proxima.domains.trading.timing import decisions
 
 RANDOM_RUNS = 200
 

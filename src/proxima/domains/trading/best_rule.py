@@ -38,9 +38,10 @@ from proxima.domains.trading.accounting import (
     trade_factor,
 )
 from proxima.domains.trading.config import TradingEnvConfig
-from proxima.domains.trading.env import WEIGHT_STEPS, decisions, fill_returns
+from proxima.domains.trading.env import WEIGHT_STEPS
 from proxima.domains.trading.market import Market
 from proxima.domains.trading.processes import KNOWN, Params, Process, is_martingale
+from proxima.domains.trading.timing import decisions, fill_returns
 
 Integers = NDArray[np.int64]
 

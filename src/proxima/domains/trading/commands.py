@@ -10,6 +10,9 @@ import typer
 
 from proxima.cli.options import Debug, Json, Output, Trial, argument, path_option, run_names
 
+MOST_ASSETS = 40  # in a table
+WIDEST_NAME = 20  # of an asset there
+
 
 def add_commands(app: typer.Typer) -> None:
     """The commands to the command line."""
@@ -103,33 +106,60 @@ def _say_at_once(text: str) -> None:
 
 
 def _overview(summary: dict[str, Any]) -> list[str]:
-    from proxima.domains.trading.arriving import duration
-
-    made, spacing, close = summary["made"], summary["spacing"], summary["close"]
+    made = summary["made"]
     lines = [str(summary["source"])]
     if made is not None:
         params = ", ".join(f"{key} {value}" for key, value in made["params"].items())
         lines.append(f"made        {made['pattern']} with seed {made['seed']}: {params}")
     span = f"{_day(summary['first'])} … {_day(summary['last'])}"
     lines.append(f"rows        {summary['rows']:,}, {span}")
-    if spacing["usual_seconds"] is not None:
-        gaps = "no gaps"
-        if spacing["gaps"]:
-            gaps = (
-                f"{spacing['gaps']:,} gaps, the longest {duration(1e6 * spacing['longest_seconds'])} after "
-                f"{_day(spacing['longest_after'])}"
-            )
-        lines.append(f"bars        every {duration(1e6 * spacing['usual_seconds'])}, {gaps}")
+    lines += _spacing_lines(summary["spacing"])
+    lines += _asset_lines(summary) if "assets" in summary else _price_lines(summary)
+    lines += [f"note        {note}" for note in summary["notes"]]
+    return lines
+
+
+def _spacing_lines(spacing: dict[str, Any]) -> list[str]:
+    """How far apart bars are."""
+    from proxima.domains.trading.arriving import duration
+
+    if spacing["usual_seconds"] is None:
+        return []
+    gaps = "no gaps"
+    if spacing["gaps"]:
+        gaps = (
+            f"{spacing['gaps']:,} gaps, the longest {duration(1e6 * spacing['longest_seconds'])} after "
+            f"{_day(spacing['longest_after'])}"
+        )
+    return [f"bars        every {duration(1e6 * spacing['usual_seconds'])}, {gaps}"]
+
+
+def _price_lines(summary: dict[str, Any]) -> list[str]:
+    """The prices of one asset."""
+    close, moved = summary["close"], summary["log_return"]
     span = f"{_price(close['min'])} … {_price(close['max'])}"
-    lines.append(f"close       {span}, mean {_price(close['mean'])}")
-    moved = summary["log_return"]
+    lines = [f"close       {span}, mean {_price(close['mean'])}"]
     if moved is not None:
         lines.append(
             f"log return  mean {moved['mean']:.3g}, deviation {moved['std']:.3g}, "
             f"{moved['min']:.3g} … {moved['max']:.3g} a bar"
         )
-    lines += [f"note        {note}" for note in summary["notes"]]
     return lines
+
+
+def _asset_lines(summary: dict[str, Any]) -> list[str]:
+    """The prices of several assets, in a table; of many, the first."""
+    assets = summary["assets"]
+    known = "closing prices only" if summary["closes_only"] else "every price"
+    rows = [("asset", "lowest close", "highest", "log return", "deviation")]
+    for name, about in list(assets.items())[:MOST_ASSETS]:
+        close, moved = about["close"], about["log_return"]
+        deviation = "–" if moved is None else f"{moved['std']:.3g}"
+        ends = _price(close["min"]), _price(close["max"])
+        rows.append((name[:WIDEST_NAME], *ends, f"{about['total_log_return']:+.3g}", deviation))
+    more = len(assets) - MOST_ASSETS
+    last = [f"and {more:,} more; --json has all"] if more > 0 else []
+    return [f"assets      {len(assets):,}, {known}", *_aligned(rows), *last]
 
 
 def _split_lines(splits: list[dict[str, Any]]) -> list[str]:

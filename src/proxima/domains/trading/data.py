@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -31,6 +31,7 @@ from proxima.files import replacing
 
 METADATA_KEY = "proxima"
 MADE = ("pattern", "rows", "seed", "params", "version")  # what is said there
+D = TypeVar("D", bound=DataConfig)
 PROBE = 4_096  # rows in which the end of the warm-up is looked for first
 
 
@@ -58,16 +59,21 @@ def write_synthetic(config: DataConfig, name: str, root: str | Path = ".") -> Pa
             "names the patterns"
         )
     path = synthetic_path(name, root)
-    if not name or name.startswith(".") or path.name != f"{name}.parquet":
-        raise ProximaError(f"{name!r}: names a file: not empty, no slashes, no leading dot")
+    check_file_name(path, name)
     frame = generate(config.pattern, config.rows, config.seed, config.params)
     with replacing(path) as temporary:
-        frame.write_parquet(temporary, metadata={METADATA_KEY: json.dumps(_described(config))})
+        frame.write_parquet(temporary, metadata={METADATA_KEY: json.dumps(described(config))})
     return path
 
 
-def read_made(path: Path) -> dict[str, Any] | None:
-    """What a parquet file that `write_synthetic` wrote says of itself, else nothing."""
+def check_file_name(path: Path, name: str) -> None:
+    """An error where a name is none of a file in a directory."""
+    if not name or name.startswith(".") or path.name != f"{name}.parquet":
+        raise ProximaError(f"{name!r}: names a file: not empty, no slashes, no leading dot")
+
+
+def read_made(path: Path, said: Sequence[str] = MADE) -> dict[str, Any] | None:
+    """What a parquet file of synthetic prices says of itself, by these names; of any other, nothing."""
     if path.suffix.lower() != ".parquet":
         return None
     text = pl.read_parquet_metadata(path).get(METADATA_KEY)
@@ -77,7 +83,7 @@ def read_made(path: Path) -> dict[str, Any] | None:
         made = json.loads(text)
     except (ValueError, RecursionError):
         made = None
-    known = isinstance(made, dict) and made.keys() == set(MADE) and isinstance(made["params"], dict)
+    known = isinstance(made, dict) and made.keys() == set(said) and isinstance(made["params"], dict)
     if not known:
         raise ProximaError(
             f"{path}: what it says of how it was made is damaged; make it anew with "
@@ -97,11 +103,11 @@ def read_source(config: DataConfig, name: str, root: str | Path = ".") -> Source
     """The config's own file, or the synthetic one of the scenario's name."""
     path = price_file(config, name, root)
     if config.path is None and not path.exists():
-        raise ProximaError(f"{path}: no such file; {_how_to_make(config, name)}")
+        raise ProximaError(f"{path}: no such file; {how_to_make(config, name)}")
     bars = read_bars(path)
     source = Source(path, bars.frame, read_made(path), bars.has_volume, bars.notes)
     if config.path is None and config.pattern is not None:
-        _refuse_stale(config, name, source)
+        refuse_stale(path, source.made, described(config), how_to_make(config, name))
     return source
 
 
@@ -110,7 +116,7 @@ def prepare_data(config: DataConfig, name: str, root: str | Path = ".") -> Prepa
     return prepare_source(read_source(config, name, root), config)
 
 
-def one_fold(config: DataConfig, fold: int) -> DataConfig:
+def one_fold(config: D, fold: int) -> D:
     """The settings with that fold where they are about all of them, and as they are where about one."""
     if config.split.fold != "all":
         return config
@@ -122,7 +128,7 @@ def prepare_source(source: Source, config: DataConfig) -> Prepared:
     frame, features = source.frame, choose_features(source, config)
     columns = resolve_features(features, config.leaky)
     _refuse_missing_volume(source, features, columns)
-    first, last = _usable_rows(frame, columns)
+    first, last = usable_rows(frame, columns)
     purge = max(column.reach for column in columns) + config.split.horizon
     try:
         bounds = split_bounds(frame["time"].to_numpy()[first:last], config.split, purge)
@@ -131,7 +137,7 @@ def prepare_source(source: Source, config: DataConfig) -> Prepared:
     matrix = np.empty((last - first, len(columns)), np.float32)
     scalers = []
     for index, column in enumerate(columns):
-        values = _checked_values(frame, column, first, last)
+        values = checked_values(frame, column, first, last)
         scaler = fit_scaler(column, values[slice(*bounds["train"])])
         values -= scaler.mean  # in place, here and below: ten million rows are 80 MB
         values /= scaler.std
@@ -220,7 +226,7 @@ def digest_of(frame: pl.DataFrame) -> str:
     return digest.hexdigest()
 
 
-def _checked_values(
+def checked_values(
     frame: pl.DataFrame, column: Column, first: int, last: int
 ) -> NDArray[np.float64]:
     """A copy of a feature's usable values, of which every one is finite and none knows later rows."""
@@ -251,7 +257,8 @@ def fit_scaler(column: Column, train: NDArray[np.float64]) -> Scaler:
     return Scaler(float(train.mean()), float(train.std()))
 
 
-def _described(config: DataConfig) -> dict[str, Any]:
+def described(config: DataConfig) -> dict[str, Any]:
+    """What a file of the config's pattern says of itself."""
     return {
         "pattern": config.pattern,
         "rows": config.rows,
@@ -261,7 +268,8 @@ def _described(config: DataConfig) -> dict[str, Any]:
     }
 
 
-def _how_to_make(config: DataConfig, name: str) -> str:
+def how_to_make(config: DataConfig, name: str) -> str:
+    """What one does where the prices of a scenario are not there."""
     if config.pattern is None and config.source is None:
         return "set data.path to your OHLCV parquet or CSV, or data.pattern to a synthetic pattern"
     return (
@@ -270,22 +278,23 @@ def _how_to_make(config: DataConfig, name: str) -> str:
     )
 
 
-def _refuse_stale(config: DataConfig, name: str, source: Source) -> None:
+def refuse_stale(
+    path: Path, made: Mapping[str, Any] | None, wanted: Mapping[str, Any], remedy: str
+) -> None:
     """Prices that the scenario does not describe would be a silent mistake."""
-    if source.made is None:
+    if made is None:
         raise ProximaError(
-            f"{source.path}: was not made by `proxima generate-data`; set data.path to use a file of "
-            f"your own, or {_how_to_make(config, name)}"
+            f"{path}: was not made by `proxima generate-data`; set data.path to use a file of your own, or "
+            f"{remedy}"
         )
-    for key, wanted in _described(config).items():
-        if source.made.get(key) != wanted:
+    for key, value in wanted.items():
+        if made.get(key) != value:
             raise ProximaError(
-                f"{source.path}: was made with {key} {source.made.get(key)}, the scenario says {wanted}; "
-                f"{_how_to_make(config, name)}"
+                f"{path}: was made with {key} {made.get(key)}, the scenario says {value}; {remedy}"
             )
 
 
-def _usable_rows(frame: pl.DataFrame, columns: Sequence[Column]) -> tuple[int, int]:
+def usable_rows(frame: pl.DataFrame, columns: Sequence[Column]) -> tuple[int, int]:
     """The first row in which every feature has a value, and the one after the last.
 
     Found near the ends: what a causal feature has there does not depend on the rows in between.

@@ -1,10 +1,10 @@
 """Trading: prices with known answers or the user's own, judged on a split that nothing has seen."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from pydantic import with_config
 
@@ -28,13 +28,16 @@ from proxima.domains.trading.config import DataConfig, TradingEnvConfig
 from proxima.domains.trading.edge import edge
 from proxima.domains.trading.page import page
 from proxima.domains.trading.patterns import describe_patterns
-from proxima.domains.trading.results import TradingSummary, TradingTrial, judged
+from proxima.domains.trading.results import TradingSummary, TradingTrial, evidence, judged
 from proxima.domains.trading.rollouts import REFERENCES
 from proxima.domains.trading.sources import SOURCES, describe_sources, write_source
 from proxima.domains.trading.splits import split_faults
 from proxima.report.numbers import brief
 from proxima.run.results import Aggregate, Summary, TrialResult
 from proxima.scenario.tree import RULES, A, EnvironmentScenario, N
+
+if TYPE_CHECKING:
+    from proxima.domains.trading.decide import BarPolicy
 
 TRAINING_ONLY = ("num_envs", "random_start", "max_steps_per_episode")  # settings of the account
 DIGITS = 12  # of a hash, in a sentence
@@ -53,7 +56,14 @@ class TradingScenario(EnvironmentScenario[A, N], Generic[A, N]):
 
 def trading_faults(scenario: TradingScenario) -> Iterator[Fault]:
     """Data that cannot be had or divided, and positions that stand twice."""
-    data = scenario.data
+    yield from data_faults(scenario.data, scenario.trials, tuple(SOURCES))
+    positions = scenario.env.positions
+    if len(set(positions)) < len(positions):
+        yield Fault((("env", "positions"),), f"{list(positions)} names a position twice")
+
+
+def data_faults(data: DataConfig, trials: int, sources: Sequence[str]) -> Iterator[Fault]:
+    """Data that cannot be had or divided among so many trials."""
     keys = ("path", "pattern", "source")
     given = [key for key in keys if getattr(data, key) is not None]
     if len(given) != 1:
@@ -63,16 +73,13 @@ def trading_faults(scenario: TradingScenario) -> Iterator[Fault]:
         which = {0: "none is given", 2: "both are given"}.get(len(given), "all are given")
         paths = tuple(("data", key) for key in (given or keys[:2]))
         yield Fault(paths, f"{which}; {remedy}")
-    if data.source is not None and data.source not in SOURCES:
-        text = f"{data.source} is no source of prices; there are {', '.join(SOURCES)}"
+    if data.source is not None and data.source not in sources:
+        text = f"{data.source} is no source of prices; there are {', '.join(sources)}"
         yield Fault((("data", "source"),), text)
     yield from split_faults(data.split)
-    if data.split.fold == "all" and scenario.trials % data.split.folds:
-        text = f"{scenario.trials} trials do not divide among {data.split.folds} folds; make it a multiple"
+    if data.split.fold == "all" and trials % data.split.folds:
+        text = f"{trials} trials do not divide among {data.split.folds} folds; make it a multiple"
         yield Fault((("trials",), ("data", "split", "folds")), text)
-    positions = scenario.env.positions
-    if len(set(positions)) < len(positions):
-        yield Fault((("env", "positions"),), f"{list(positions)} names a position twice")
 
 
 def reads(scenario: TradingScenario) -> list[Path]:
@@ -84,12 +91,15 @@ def reads(scenario: TradingScenario) -> list[Path]:
 
 def prepare(scenario: TradingScenario) -> Prepared:
     """The prices divided and made into features, and accounts on each split."""
-    from proxima.domains.trading.env import of_equal_length, own_prices, trading_env
-    from proxima.domains.trading.judge import PriceRun, draw, judge, year_of
+    from proxima.domains.trading.env import trading_env
+    from proxima.domains.trading.judge import PriceRun, draw, judge, previewed
     from proxima.domains.trading.market import SPLITS
+    from proxima.domains.trading.overall import year_of
+    from proxima.domains.trading.preview import SPLIT, equity_previews
     from proxima.domains.trading.recipe import describe
+    from proxima.domains.trading.timing import of_equal_length, own_prices
     from proxima.domains.trading.walk_forward import draw_fold, judge_walk, noted, prepare_folds
-    from proxima.train.compiled.episodes import recorder
+    from proxima.train.compiled.episodes import policy_recorder, recorder
 
     folds = prepare_folds(scenario.data, scenario.name)
     prices, config, walks = folds[0], scenario.env, len(folds) > 1
@@ -107,7 +117,7 @@ def prepare(scenario: TradingScenario) -> Prepared:
     built = reinforcement.compiled(
         scenario, training[0], whole["validation"][0], whole["test"][0], foresees=True, own=own
     )
-    year = year_of(prices, scenario.data)
+    year = year_of(scenario.data, prices.params, prices.train.time)
     runs = []
     for index, fold in enumerate(folds):
         record = {
@@ -115,9 +125,12 @@ def prepare(scenario: TradingScenario) -> Prepared:
             for split, envs in whole.items()
         }
         runs.append(PriceRun(scenario.data, config, fold, record, scenario.tried))
+    records = [
+        policy_recorder(built.agent, env, scenario.seed, len(env.returns)) for env in whole[SPLIT]
+    ]
     raws = [describe(fold, config, scenario.data.leaky, year) for fold in folds]
     built = built._replace(raw=raws[0], own_raw=raws if walks else ())
-    noted_data = noted(folds)
+    noted_data = noted([fold.fingerprint for fold in folds])
     # Features that the file decided are stored by name: a resumed run has the same.
     resolved = replace(scenario, data=replace(scenario.data, features=prices.features))
     prepared = reinforcement.prepared(
@@ -129,11 +142,12 @@ def prepare(scenario: TradingScenario) -> Prepared:
         summarize=summarize,
         artifacts=("rollouts", "trades"),
         final_metrics=final_metrics,
+        preview=equity_previews(list(map(previewed, runs, records))),
     )
     return prepared._replace(scenario=resolved, notes=prices.notes)
 
 
-def check_walk(scenario: TradingScenario) -> None:
+def check_walk(scenario: Any) -> None:
     """An error where the scenario cannot train every fold at once."""
     from proxima.build import algorithm
     from proxima.domains.trading.walk_forward import check_trials
@@ -152,7 +166,7 @@ def check_walk(scenario: TradingScenario) -> None:
         )
 
 
-def check_search(scenario: TradingScenario) -> None:
+def check_search(scenario: Any) -> None:
     """An error where a search would train every fold at once."""
     if scenario.data.split.fold == "all":
         raise ProximaError(
@@ -242,7 +256,7 @@ def write_pattern(pattern: str, name: str | None, settings: Mapping[str, Any]) -
 
 def raw_policy(about: Mapping[str, Any]) -> RawPolicy:
     """An exported policy on raw bars."""
-    from proxima.domains.trading.decide import BarPolicy, predict, step
+    from proxima.domains.trading.decide_one import bar_policy
     from proxima.domains.trading.recipe import read_recipe
     from proxima.domains.trading.tables import is_bars
 
@@ -250,12 +264,18 @@ def raw_policy(about: Mapping[str, Any]) -> RawPolicy:
     reader = cache(
         partial(read_recipe, about, "policy.json")
     )  # whoever has observations needs none
+    facts = "memory" in about, about["weights_sha256"]
+    return on_bars(lambda raw: is_bars(raw, shape), lambda act: bar_policy(reader(), act, *facts))
 
-    def of_bars(act: PolicyStep) -> BarPolicy:
-        return BarPolicy(reader(), act, "memory" in about, about["weights_sha256"])
+
+def on_bars(
+    takes: Callable[[Any], bool], of_bars: Callable[[PolicyStep], "BarPolicy[Any]"]
+) -> RawPolicy:
+    """How a policy is used on what it takes as bars."""
+    from proxima.domains.trading.decide import predict, step
 
     return RawPolicy(
-        takes=lambda raw: is_bars(raw, shape),
+        takes=takes,
         decide=lambda act, raw, state: predict(of_bars(act), raw, state),
         step=lambda act, raw, state: step(of_bars(act), raw, state),
     )
@@ -280,13 +300,14 @@ def closing(summary: Summary) -> Closing:
         score = scores.get(key)
         if score is not None and score.iqm is not None:
             beside += f" (score {score.iqm:.2f})"
-    one, trials = judged(summary)
+    one, _ = judged(summary)
     what = "Greedy log return on the test split"
     if details.walk is not None:
         what += f"s of all {len(details.walk.folds)} folds end to end"
+    shown = edge(evidence(summary))
+    if details.walk is not None:
         summary = over_walks(summary)
     closed = judging.closing(summary, what, beside, one)
-    shown = edge(details, trials)
     return closed._replace(lines=[*closed.lines, *([shown] if shown else [])])
 
 

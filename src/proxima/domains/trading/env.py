@@ -11,7 +11,6 @@ and every growth factor is kept as its distance from 1.
 """
 
 import dataclasses
-from collections.abc import Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -28,6 +27,7 @@ from proxima.core.types import Step
 from proxima.domains.trading.accounting import RUIN_GROWTH, RUIN_REWARD, Costs, trade_costs
 from proxima.domains.trading.config import TradingEnvConfig
 from proxima.domains.trading.market import Market
+from proxima.domains.trading.timing import check_length, fill_returns, last_start, mark_returns
 
 SHARPE_CLIP = 10.0  # bound of the differential Sharpe ratio as a reward
 LEAST_VARIANCE = 1e-12  # returns that vary less, as those of cash do, have no Sharpe ratio
@@ -157,25 +157,6 @@ def _hold(weight: Array, market_return: Array, rate: Array) -> tuple[Array, Arra
     return gain, grown / jnp.maximum(1 + gain, RUIN_GROWTH)
 
 
-def fill_prices(market: Market, fill: str) -> NDArray[np.float64]:
-    """The price at which the decision of each bar is filled; the last bars may have none."""
-    if fill == "same_close":
-        return market.close
-    return market.open[1:] if fill == "next_open" else market.close[1:]
-
-
-def fill_returns(market: Market, fill: str) -> NDArray[np.float64]:
-    """What each decision earns, (m,): from its own fill price to that of the next."""
-    prices = fill_prices(market, fill)
-    return prices[1:] / prices[:-1] - 1
-
-
-def mark_returns(market: Market, fill: str) -> NDArray[np.float64]:
-    """From the last fill price to the close at which one decides, (m + 1,); nothing before bar 1."""
-    prices = fill_prices(market, fill)
-    return np.concatenate([[0.0], market.close[1 : len(prices)] / prices[:-1] - 1])
-
-
 def targets_of(actions: NDArray, config: TradingEnvConfig) -> NDArray[np.float64]:
     """The target weights (T,) that recorded actions, (T,) or (T, 1), stand for."""
     actions = np.asarray(actions).reshape(len(actions))
@@ -186,11 +167,6 @@ def targets_of(actions: NDArray, config: TradingEnvConfig) -> NDArray[np.float64
     return (np.round(limited * np.float32(WEIGHT_STEPS)) / WEIGHT_STEPS).astype(np.float64)
 
 
-def decisions(market: Market, config: TradingEnvConfig) -> slice:
-    """The bars of a stretch at which an evaluation decides, first to last."""
-    return slice(config.window - 1, len(fill_returns(market, config.fill)))
-
-
 def trading_env(market: Market, config: TradingEnvConfig, training: bool) -> TradingEnv:
     """The environment over a stretch of prices; evaluation runs through all of it from the first bar."""
     check(market, config)
@@ -199,35 +175,6 @@ def trading_env(market: Market, config: TradingEnvConfig, training: bool) -> Tra
     env = _env(market.features, returns, mark_returns(market, config.fill), config)
     start = jnp.asarray(last_start(len(returns), config, training), jnp.int32)
     return dataclasses.replace(env, last_start=start, max_steps=jnp.asarray(max_steps, jnp.int32))
-
-
-def of_equal_length(envs: Sequence[TradingEnv]) -> list[TradingEnv]:
-    """The same environments with arrays as long as the longest has them; what is added is never reached."""
-    rows = max(len(env.features) for env in envs)
-    steps = max(len(env.returns) for env in envs)
-
-    def longer(values: Array, length: int) -> Array:
-        rest = [(0, length - len(values))] + [(0, 0)] * (values.ndim - 1)
-        return jnp.pad(values, rest)
-
-    return [
-        dataclasses.replace(
-            env,
-            features=longer(env.features, rows),
-            returns=longer(env.returns, steps),
-            marks=longer(env.marks, steps + 1),
-        )
-        for env in envs
-    ]
-
-
-def own_prices(envs: Sequence[TradingEnv]) -> TradingEnv:
-    """What lanes with these environments have of their own, lanes first; None for what they share."""
-    empty = jax.tree.map(lambda _: None, envs[0])
-    names = ("features", "returns", "marks", "bars", "last_start", "max_steps")
-    own = {name: jnp.stack([getattr(env, name) for env in envs]) for name in names}
-    lanes: TradingEnv = dataclasses.replace(empty, **own)
-    return lanes
 
 
 def one_bar_env(
@@ -314,23 +261,9 @@ def allowed(config: TradingEnvConfig) -> tuple[float, ...]:
     return min(config.positions), max(config.positions)
 
 
-def last_start(steps: int, config: TradingEnvConfig, training: bool) -> int:
-    """The last bar an episode may start at: one that leaves a whole episode, where any does."""
-    first = config.window - 1
-    if not (training and config.random_start):
-        return first
-    whole = steps - (config.max_steps_per_episode or 1)
-    return whole if whole >= first else steps - 1
-
-
 def check(market: Market, config: TradingEnvConfig) -> None:
     """An error in words where prices or settings leave nothing to trade."""
-    steps, bars = len(fill_returns(market, config.fill)), len(market.close)
-    if steps < config.window:
-        raise ProximaError(
-            f"env.window: {bars} bars with fill {config.fill} leave no step after a window of "
-            f"{config.window}; use more rows or a shorter window"
-        )
+    check_length(market, config)
     if len(set(config.positions)) < len(config.positions):
         raise ProximaError(f"env.positions: {list(config.positions)} names a position twice")
     low, high = min(config.positions), max(config.positions)

@@ -19,7 +19,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from proxima.core.errors import ProximaError
 from proxima.domains.environments import suggestion
-from proxima.domains.trading import env
+from proxima.domains.trading import env, timing
 from proxima.domains.trading.accounting import RUIN_GROWTH, RUIN_REWARD, hold, trade_factor
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
 from proxima.domains.trading.market import Market
@@ -50,8 +50,8 @@ class TradingGymEnv(gymnasium.Env[NDArray[np.float32], Any]):
         self._market = market = _market(market, path, data, split)
         self._training = training
         env.check(market, config)
-        self._returns = env.fill_returns(market, config.fill)
-        self._marks = env.mark_returns(market, config.fill)
+        self._returns = timing.fill_returns(market, config.fill)
+        self._marks = timing.mark_returns(market, config.fill)
         size = config.window * market.features.shape[1] + 1
         self.observation_space = gymnasium.spaces.Box(-LARGEST, LARGEST, (size,), np.float32)
         low, high = min(config.positions), max(config.positions)
@@ -65,7 +65,7 @@ class TradingGymEnv(gymnasium.Env[NDArray[np.float32], Any]):
         """A new episode, flat, at a random bar where the settings say so."""
         super().reset(seed=seed)
         config, steps = self._config, len(self._returns)
-        first, last = config.window - 1, env.last_start(steps, config, self._training)
+        first, last = config.window - 1, timing.last_start(steps, config, self._training)
         self._time = int(self.np_random.integers(first, last + 1))
         length = config.max_steps_per_episode if self._training else None
         self._end = min(steps, self._time + (length or steps))

@@ -12,14 +12,14 @@ earned nothing is no yardstick: where the best is to stay out, all that divides 
 """
 
 import dataclasses
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from proxima.core.errors import ProximaError
 from proxima.core.types import PyTree
@@ -28,9 +28,11 @@ from proxima.domains.trading import baselines, metrics, plots
 from proxima.domains.trading.accounting import Account, Floats, account
 from proxima.domains.trading.best_rule import BestRule, best_rule
 from proxima.domains.trading.config import DataConfig, TradingEnvConfig
-from proxima.domains.trading.env import decisions, fill_prices, fill_returns, targets_of
+from proxima.domains.trading.env import targets_of
 from proxima.domains.trading.market import SPLITS, Market, Prepared
 from proxima.domains.trading.oracles import foresight_targets
+from proxima.domains.trading.overall import Year, chance_of, overall, say_alarms, score, year_of
+from proxima.domains.trading.preview import SPLIT, Previewed
 from proxima.domains.trading.results import (
     Chance,
     Metrics,
@@ -40,24 +42,17 @@ from proxima.domains.trading.results import (
     TradingSummary,
     TradingTrial,
 )
+from proxima.domains.trading.timing import decisions, fill_prices, fill_returns
 from proxima.domains.trading.trades import Trade, trades_frame, trades_of
-from proxima.run.files import plain, read_json
-from proxima.run.results import Aggregate, Outcome, aggregate_of
+from proxima.run.files import plain
+from proxima.run.results import Outcome
 from proxima.train.program import Recording
 
 RANDOM_BARS = 40_000_000  # runs times bars; past it there are fewer runs
 LEAST_RANDOM_RUNS = 20
-ROUNDING = 1e-9  # a log return that small is nothing
 # What no baseline reaches and an agent should not either, of more than metrics.TOO_GOOD_BARS bars.
 TOO_GOOD_HIT_RATE = 0.99
 TOO_GOOD_SCORE = 0.98
-
-
-class Year(NamedTuple):
-    """Bars in a year, for annual figures, and where the number comes from."""
-
-    bars: float
-    source: str
 
 
 class PriceRun(NamedTuple):
@@ -84,7 +79,7 @@ def judge(prices: PriceRun, trained: Trained, outcomes: list[Outcome]) -> Verdic
     def keep(split: str, name: str, done: Account) -> None:
         _write(root / "rollouts" / f"{name}_{split}.parquet", prices, split, done)
 
-    year = year_of(prices.prepared, prices.data)
+    year = year_of(prices.data, prices.prepared.params, prices.prepared.train.time)
     compared = references(prices.prepared, prices.env, year, keep)
     trials, log_returns = [], []
     for state, directory in zip(trained.lanes, trained.trials, strict=True):
@@ -125,12 +120,6 @@ def assess_splits(
     return TradingTrial(splits=splits, periods_per_year=year.bars)
 
 
-def say_alarms(trained: Trained, alarms: Sequence[str]) -> None:
-    """What is too good to be true, to the user."""
-    for alarm in alarms:
-        trained.say(f"Too good to be true? {alarm}. Look for a leak before you believe it.")
-
-
 def with_details(outcome: Outcome, trial: TradingTrial, compared: References) -> Outcome:
     """The outcome with what its trial made of the prices, and what others did."""
     sheets = vars(compared.splits["test"]).items()
@@ -149,6 +138,22 @@ def draw(prices: PriceRun, trained: Trained, lane: int, outcome: Outcome) -> Non
     trained.paint(plots.draw, plots.actions_over_price, folder / "actions.png", deterministic)
     trained.paint(plots.draw, plots.reward_plot, folder / "rewards.png", *both)
     trained.paint(plots.draw, plots.compare_rollouts, folder / "rollouts.png", *both)
+
+
+def previewed(prices: PriceRun, record: Callable[[PyTree], Recording]) -> Previewed:
+    """The validation split for onlookers; `record` plays a policy over all of it."""
+    market, env = prices.prepared.split(SPLIT), prices.env
+    rows = decisions(market, env)
+
+    def log_value(actions: NDArray) -> Floats:
+        return account_of(market, env, targets_of(actions, env)).log_value
+
+    return Previewed(
+        time=market.time[rows.start : rows.stop + 1],
+        record=record,
+        log_value=log_value,
+        held=lambda: account_of(market, env, baselines.buy_and_hold(market, env)).log_value,
+    )
 
 
 def _recorded(prices: PriceRun, split: str, learner: PyTree) -> Account:
@@ -179,70 +184,17 @@ def summarize(
     what: str = "trials",
 ) -> TradingSummary:
     """What all trials come to; `log_returns` are those of each trial on the test split."""
-    validated = [trial.splits["validation"].agent["log_return"] for trial in trials]
-    chosen = int(np.argmax([-np.inf if value is None else value for value in validated]))
-    sharpes = [trial.splits["test"].agent["sharpe"] for trial in trials] + _earlier_sharpes(
-        root, year
-    )
-    ratio = metrics.deflated_sharpe(
-        np.expm1(log_returns[chosen]),
-        [sharpe for sharpe in sharpes if sharpe is not None],
-        year.bars,
-        tried,
-    )
-    agents = {split: [trial.splits[split].agent for trial in trials] for split in SPLITS}
-    scores = {split: [trial.splits[split].score for trial in trials] for split in SPLITS}
+    over_trials = overall(tried, year, root, trials, log_returns, what)
     return TradingSummary(
         references=compared,
-        aggregate={split: _aggregate(rows) for split, rows in agents.items()},
-        score={split: _scores(rows) for split, rows in scores.items()},
-        chosen_trial=chosen,
-        deflated_sharpe=plain(ratio),
-        alarms=tuple(_alarms(trials, what)),
+        aggregate=over_trials.aggregate,
+        score=over_trials.score,
+        chosen_trial=over_trials.chosen,
+        deflated_sharpe=over_trials.deflated_sharpe,
+        alarms=over_trials.alarms,
         periods_per_year=year.bars,
         periods_from=year.source,
     )
-
-
-def _aggregate(trials: list[Metrics]) -> dict[str, Aggregate]:
-    """Interquartile mean and interval over trials of every number that all trials can have."""
-    return {name: aggregate_of([trial[name] for trial in trials]) for name in trials[0]}
-
-
-def _scores(trials: list[Metrics]) -> dict[str, Aggregate | None]:
-    """The same of the scores; null where there is none, which is no failure of any trial."""
-    return {
-        oracle: None if all(trial[oracle] is None for trial in trials) else over_trials
-        for oracle, over_trials in _aggregate(trials).items()
-    }
-
-
-def _earlier_sharpes(root: Path, year: Year) -> list[float]:
-    """Of the finished runs of this experiment: trying often enough makes any Sharpe ratio look good."""
-    paths = sorted(root.parent.glob("*/trial_*/results.json"))
-    results = [read_json(path) for path in paths if root not in path.parents]
-    sharpes = []
-    for details in (result.get("details") or {} for result in results):
-        sharpe = details.get("splits", {}).get("test", {}).get("agent", {}).get("sharpe")
-        if sharpe is not None:
-            theirs = details.get("periods_per_year") or year.bars  # older runs do not say
-            sharpes.append(sharpe * math.sqrt(year.bars / theirs))
-    return sharpes
-
-
-def _alarms(judged: list[TradingTrial], what: str) -> list[str]:
-    """A sentence for every split on which trials are too good: how many, and about what the first is."""
-    sentences = []
-    for split in SPLITS:
-        reasons = [trial.splits[split].too_good for trial in judged]
-        suspicious = [trial for trial, reason in enumerate(reasons) if reason]
-        if suspicious:
-            first = suspicious[0]
-            trials = (
-                f"{len(suspicious)} of {len(judged)} {what}, the first being {what[:-1]} {first}"
-            )
-            sentences.append(f"{split} split, {trials}: {'; '.join(reasons[first])}")
-    return sentences
 
 
 def reference_targets(
@@ -255,16 +207,6 @@ def reference_targets(
         "foresight": foresight_targets(returns_of(market, env), env),
         "model": None if rule is None else rule.targets(market, first_row),
     }
-
-
-def year_of(prepared: Prepared, data: DataConfig) -> Year:
-    """As the settings say, else as a synthetic pattern does, else as the times of the train split do."""
-    if data.periods_per_year is not None:
-        return Year(data.periods_per_year, "data.periods_per_year")
-    if "periods_per_year" in prepared.params:
-        return Year(float(prepared.params["periods_per_year"]), "the pattern's periods_per_year")
-    counted = metrics.bars_per_year(prepared.train.time)
-    return Year(counted, "the times of the train split; data.periods_per_year sets it")
 
 
 def references(
@@ -320,12 +262,6 @@ def chance_ends(market: Market, env: TradingEnvConfig, seed: int = 0) -> list[fl
     ]
 
 
-def chance_of(ends: Sequence[float]) -> Chance:
-    """Mean and interval of such runs."""
-    low, high = np.percentile(ends, metrics.INTERVAL)
-    return Chance(mean=float(np.mean(ends)), low=float(low), high=float(high), runs=len(ends))
-
-
 def assess(
     done: Account, sheet: dict[str, float], leaky: bool, compared: SplitReferences
 ) -> SplitResult:
@@ -340,13 +276,6 @@ def assess(
     }
     alarms = (*metrics.too_good(done), *_suspicious(done, agent["hit_rate"], compared))
     return SplitResult(agent=plain(agent), score=scores, too_good=alarms)
-
-
-def score(agent: float, chance: float, oracle: float) -> float | None:
-    """How much of the way from chance to the oracle the agent is; None where the oracle earned nothing."""
-    if oracle <= max(chance, ROUNDING):
-        return None
-    return (agent - chance) / (oracle - chance)
 
 
 def _score(log_return: float, compared: SplitReferences, oracle: str) -> float | None:

@@ -155,25 +155,34 @@ def bars_per_year(time: NDArray[np.datetime64]) -> float:
     return float(nearest) if abs(math.log(counted / nearest)) < near else counted
 
 
-def tear_sheet(
-    account: Account, trades: Sequence[Trade], periods_per_year: float
+def returns_sheet(
+    log_returns: Floats, log_values: Floats, periods_per_year: float
 ) -> dict[str, float]:
-    """Every metric of one account (T,) and its trades, by its name."""
-    returns = np.expm1(account.log_return)
-    total = float(account.log_value[-1])
-    held = account.weight != 0
+    """What follows from log returns (T,) alone, whatever earned them; their sums (T + 1,) start at 0."""
+    returns, total = np.expm1(log_returns), float(log_values[-1])
     return {
         "log_return": total,
         "total_return": math.expm1(total) if total < LARGEST_EXPONENT else math.inf,
         "sharpe": sharpe(returns, periods_per_year),
         "sortino": sortino(returns, periods_per_year),
-        "max_drawdown": float(drawdowns(account.log_value).min()),
+        "max_drawdown": float(drawdowns(log_values).min()),
         "cagr": cagr(returns, periods_per_year),
         "calmar": calmar(returns, periods_per_year),
         "volatility": volatility(returns, periods_per_year),
         "omega": omega(returns),
         "tail_ratio": tail_ratio(returns),
         "var_5": value_at_risk(returns),
+    }
+
+
+def tear_sheet(
+    account: Account, trades: Sequence[Trade], periods_per_year: float
+) -> dict[str, float]:
+    """Every metric of one account (T,) and its trades, by its name."""
+    held = account.weight != 0
+    returns = np.expm1(account.log_return)
+    return {
+        **returns_sheet(account.log_return, account.log_value, periods_per_year),
         "profit_factor": profit_factor(trades),
         "win_rate": win_rate(trades),
         "psr": probabilistic_sharpe(returns),
@@ -197,13 +206,18 @@ def holding_time(account: Account) -> float:
 
 def too_good(account: Account) -> list[str]:
     """What about an account cannot be true, in words; empty where all is well."""
-    bars = len(account.log_return)
-    if bars <= TOO_GOOD_BARS or not (account.weight != 0).any():
+    return too_good_bars(account.log_return, account.log_value, account.weight != 0)
+
+
+def too_good_bars(log_returns: Floats, log_values: Floats, held: NDArray[np.bool_]) -> list[str]:
+    """What about bars (T,), of which some had a position, cannot be true, in words."""
+    bars = len(log_returns)
+    if bars <= TOO_GOOD_BARS or not held.any():
         return []
     reasons = []
-    if (account.log_return[account.weight != 0] > 0).all():
+    if (log_returns[held] > 0).all():
         reasons.append(f"every one of its bars with a position won, over {bars} bars")
-    if float(drawdowns(account.log_value).min()) == 0:
+    if float(drawdowns(log_values).min()) == 0:
         reasons.append(f"its value never fell, over {bars} bars")
     return reasons
 

@@ -8,7 +8,7 @@ columns are left out, which is said.
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ TIME_NAMES = ("time", "timestamp", "date", "datetime")
 INDEX_NAMES = ("", "index", "unnamed: 0", "__index_level_0__")  # pandas' index in CSV and parquet
 PRICES = ("open", "high", "low", "close")
 COLUMNS = ("time", *PRICES, "volume")
+OWN_NAMES = {name: name for name in COLUMNS}
 MOST_NAMES = 12  # of columns, in a message
 STAMP = pl.Datetime("us", "UTC")
 YEAR_FIRST = r"^\s*\d{4}\D"  # 01/02/2024 is one day here and another there
@@ -53,11 +54,18 @@ class Bars(NamedTuple):
     notes: tuple[str, ...]  # sentences for the user
 
 
+Notes = tuple[str, ...]  # sentences for the user
+
+
 class Columns(NamedTuple):
     """Where our columns are in a file."""
 
     places: dict[str, int]  # volume may be missing
-    notes: tuple[str, ...]
+    notes: Notes
+
+
+# A file, its header, and whether a column without a name holds times → where the wanted columns are.
+Find = Callable[[Path | str, list[str], Callable[[int], bool]], Columns]
 
 
 def load_trading_data(path: str | Path) -> pl.DataFrame:
@@ -68,6 +76,21 @@ def load_trading_data(path: str | Path) -> pl.DataFrame:
 def read_bars(path: str | Path) -> Bars:
     """The bars of a parquet or CSV file, and what is to be said of it."""
     path = Path(path)
+    frame, notes = read_table(path, find_columns)
+    has_volume = "volume" in frame.columns
+    if not has_volume:
+        frame = frame.with_columns(volume=pl.lit(0.0))
+    problems = find_problems(frame, partial(written, frame, path, find_columns))
+    if problems:
+        raise ProximaError("\n".join(f"{path}: {problem}" for problem in problems))
+    return Bars(frame.select(COLUMNS), has_volume, notes)
+
+
+def read_table(path: Path, find: Find, text: Sequence[str] = ()) -> tuple[pl.DataFrame, Notes]:
+    """The columns that `find` looks for in a parquet or CSV file: a time, numbers, and text where it says so.
+
+    At least a row; what is no number or no time is null.
+    """
     readers = {".parquet": _read_parquet, ".csv": _read_csv}
     kind = path.suffix.lower()
     _check_is_file(path)
@@ -76,7 +99,7 @@ def read_bars(path: str | Path) -> Bars:
         raise ProximaError(f"{path}: expected a .parquet or .csv file{remedy}")
     try:
         _check_content(path)
-        frame, notes = readers[kind](path)
+        frame, notes = readers[kind](path, find, text)
     # A damaged file of parquet may also break polars' own assumptions, which is no Exception.
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as failure:
         reason = (str(failure).strip().splitlines() or [type(failure).__name__])[0]
@@ -84,15 +107,9 @@ def read_bars(path: str | Path) -> Bars:
             f"{path}: cannot be read as {kind[1:]}: {reason}; it is damaged or something else, "
             "write it anew"
         ) from failure
-    has_volume = "volume" in frame.columns
-    if not has_volume:
-        frame = frame.with_columns(volume=pl.lit(0.0))
     if frame.is_empty():
         raise ProximaError(f"{path}: has no rows; a file of prices has one for each bar")
-    problems = find_problems(frame, partial(_written, frame, path))
-    if problems:
-        raise ProximaError("\n".join(f"{path}: {problem}" for problem in problems))
-    return Bars(frame.select(COLUMNS), has_volume, notes)
+    return frame, notes
 
 
 def _check_is_file(path: Path) -> None:
@@ -120,7 +137,7 @@ def _check_content(path: Path) -> None:
         raise ProximaError(f"{path}: is a parquet file; let its name end in .parquet")
 
 
-def _read_parquet(path: Path) -> tuple[pl.DataFrame, tuple[str, ...]]:
+def _read_parquet(path: Path, find: Find, text: Sequence[str]) -> tuple[pl.DataFrame, Notes]:
     scan = pl.scan_parquet(path, glob=False)
     schema = scan.collect_schema()
     names, kinds = schema.names(), schema.dtypes()
@@ -128,12 +145,14 @@ def _read_parquet(path: Path) -> tuple[pl.DataFrame, tuple[str, ...]]:
     def holds_time(place: int) -> bool:
         return kinds[place].is_temporal() or isinstance(kinds[place], pl.String)
 
-    places, notes = find_columns(path, names, holds_time)
+    places, notes = find(path, names, holds_time)
     wanted = []
     for column, place in places.items():
         name, kind = names[place], kinds[place]
         if column == "time":
             wanted.append(time_expression(path, name, kind))
+        elif column in text:
+            wanted.append(pl.col(name).cast(pl.String).alias(column))
         elif kind.is_numeric():
             wanted.append(pl.col(name).cast(pl.Float64).alias(column))
         else:
@@ -145,15 +164,17 @@ def _read_parquet(path: Path) -> tuple[pl.DataFrame, tuple[str, ...]]:
     return pl.DataFrame(columns), notes
 
 
-def _read_csv(path: Path) -> tuple[pl.DataFrame, tuple[str, ...]]:
+def _read_csv(path: Path, find: Find, text: Sequence[str]) -> tuple[pl.DataFrame, Notes]:
     """What is no number comes out as null, so that the row can be named with what is written there."""
     header = read_header(path)
-    places, notes = _csv_columns(path, header)
+    places, notes = _csv_columns(path, header, find)
     check_lines(path, len(header))
     # By their places: a name may be there twice among columns that nobody asks for.
     names = [str(place) for place in range(len(header))]
     kinds = dict.fromkeys(names, pl.String()) | {
-        names[place]: pl.Float64() for column, place in places.items() if column != "time"
+        names[place]: pl.Float64()
+        for column, place in places.items()
+        if column != "time" and column not in text
     }
     scan = pl.scan_csv(
         path, has_header=False, skip_lines=1, schema=kinds, ignore_errors=True, glob=False
@@ -171,7 +192,7 @@ def _renamed(names: Sequence[str], places: dict[str, int]) -> dict[str, str]:
     return {names[place]: column for column, place in places.items() if column != "time"}
 
 
-def _csv_columns(path: Path, header: list[str]) -> Columns:
+def _csv_columns(path: Path, header: list[str], find: Find) -> Columns:
     def holds_time(place: int) -> bool:
         try:
             cell = cell_at(path, 0, place)
@@ -183,40 +204,54 @@ def _csv_columns(path: Path, header: list[str]) -> Columns:
             return True
         return pl.Series([cell]).str.contains(YEAR_FIRST).item()
 
-    return find_columns(path, header, holds_time)
+    return find(path, header, holds_time)
 
 
 def find_columns(path: Path | str, header: list[str], holds_time: Callable[[int], bool]) -> Columns:
     """Where each of our columns is; volume may be missing, and an index without a name may be the time."""
-    names = [name.strip().lower() for name in header]
     places: dict[str, int] = {}
     for column in COLUMNS:
-        accepted = TIME_NAMES if column == "time" else (column,)
-        matches = [place for place, name in enumerate(names) if name in accepted]
-        if not matches and column == "time":
-            indices = [place for place, name in enumerate(names) if name in INDEX_NAMES]
-            matches = [place for place in indices if holds_time(place)]
-        if len(matches) > 1:
-            both = " and ".join(_called(header, place) for place in matches)
-            raise ProximaError(f"{path}: {both} are both {column}; keep one")
-        if matches:
-            places[column] = matches[0]
-        elif column != "volume":
-            known = ", ".join(map(ascii, header[:MOST_NAMES]))
-            hint = "" if len(header) > 1 else "; separate the columns by commas"
-            raise ProximaError(f"{path}: no column {' or '.join(accepted)}; it has {known}{hint}")
-    notes = []
-    if names[places["time"]] in INDEX_NAMES:
-        notes.append(f"{_called(header, places['time'])} is taken as the time")
+        place = find_column(path, header, column, holds_time)
+        if place is not None:
+            places[column] = place
+    notes = time_notes(header, places["time"])
     left = [place for place in range(len(header)) if place not in places.values()]
     if left:
-        shown = ", ".join(_called(header, place) for place in left[:MOST_NAMES])
+        shown = ", ".join(called(header, place) for place in left[:MOST_NAMES])
         more = f" and {len(left) - MOST_NAMES} more" if len(left) > MOST_NAMES else ""
         notes.append(f"left out: {shown}{more}")
     return Columns(places, tuple(notes))
 
 
-def _called(header: Sequence[str], place: int) -> str:
+def find_column(
+    path: Path | str, header: list[str], column: str, holds_time: Callable[[int], bool]
+) -> int | None:
+    """Where one of our columns is; None where there is no volume, and an error where there is no other."""
+    names = [name.strip().lower() for name in header]
+    accepted = TIME_NAMES if column == "time" else (column,)
+    matches = [place for place, name in enumerate(names) if name in accepted]
+    if not matches and column == "time":
+        indices = [place for place, name in enumerate(names) if name in INDEX_NAMES]
+        matches = [place for place in indices if holds_time(place)]
+    if len(matches) > 1:
+        both = " and ".join(called(header, place) for place in matches)
+        raise ProximaError(f"{path}: {both} are both {column}; keep one")
+    if not matches and column != "volume":
+        known = ", ".join(map(ascii, header[:MOST_NAMES]))
+        hint = "" if len(header) > 1 else "; separate the columns by commas"
+        raise ProximaError(f"{path}: no column {' or '.join(accepted)}; it has {known}{hint}")
+    return matches[0] if matches else None
+
+
+def time_notes(header: Sequence[str], place: int) -> list[str]:
+    """What is to be said of the column that is taken as the time."""
+    if header[place].strip().lower() not in INDEX_NAMES:
+        return []
+    return [f"{called(header, place)} is taken as the time"]
+
+
+def called(header: Sequence[str], place: int) -> str:
+    """What a column is called in messages."""
     name = header[place].strip()
     if name.lower() in INDEX_NAMES:
         return f"column {place + 1} ({name or 'without a name'})"
@@ -293,13 +328,17 @@ def _bar_checks() -> Iterator[tuple[str, pl.Expr, str]]:
 
 
 def find_problems(
-    frame: pl.DataFrame, written: Callable[[int, str], str], rows_before: int = 0
+    frame: pl.DataFrame,
+    written: Callable[[int, str], str],
+    rows_before: int = 0,
+    names: Mapping[str, str] = OWN_NAMES,
 ) -> list[str]:
     """A line for each kind of mistake: its first row, what stands there, and how many more there are.
 
-    `written` says what stands in a row (from 0) of the frame and a column.
+    `written` says what stands in a row (from 0) of the frame and a column. `names` has the columns to check,
+    and what each is called in the file.
     """
-    checks = list(_checks())
+    checks = [check for check in _checks() if check[0] in names]
     # the counts of all checks in one pass; rows are looked for only where there is something to find
     counts = frame.select(bad.sum().alias(str(index)) for index, (_, bad, _) in enumerate(checks))
     problems = []
@@ -307,15 +346,15 @@ def find_problems(
         if count:
             row = frame.select(bad.fill_null(False).arg_max()).item()
             more = f" (and {count - 1:,} more)" if count > 1 else ""
-            where = f"row {rows_before + row + 1:,}, column {column}"
+            where = f"row {rows_before + row + 1:,}, column {names[column]}"
             problems.append(f"{where}: {written(row, column)} {words}{more}")
     return problems
 
 
-def _written(frame: pl.DataFrame, path: Path, row: int, column: str) -> str:
-    """What a file has in a row (from 0) of one of our columns."""
+def written(frame: pl.DataFrame, path: Path, find: Find, row: int, column: str) -> str:
+    """What a file has in a row (from 0) of one of the columns that `find` looks for."""
     if path.suffix.lower() == ".csv" and frame[column].is_null()[row]:
-        cell = cell_at(path, row, _csv_columns(path, read_header(path)).places[column])
+        cell = cell_at(path, row, _csv_columns(path, read_header(path), find).places[column])
         return ascii(cell) if cell else "an empty cell"
     return value_words(frame, row, column)
 

@@ -11,10 +11,13 @@ Strategies that are all noise give one half; one that is better everywhere gives
 """
 
 import math
+from collections.abc import Sequence
 from itertools import combinations
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from proxima.domains.trading.accounting import Floats
@@ -61,3 +64,15 @@ def _sharpes(sums: Floats, squares: Floats, bars: int) -> NDArray[np.float64]:
     variance = np.maximum(squares / bars - mean**2, 0.0)
     moves = variance > 1e-24
     return np.where(moves, mean / np.sqrt(np.where(moves, variance, 1.0)), 0.0)
+
+
+def overfitting_of(root: Path, log_returns: Sequence[Floats]) -> Overfitting:
+    """Over the walks of this run and of the experiment's earlier runs over the same bars."""
+    times = pl.read_parquet(root / "rollouts" / "walk_0_test.parquet", columns=["time"])
+    columns = [np.expm1(each) for each in log_returns]
+    for path in sorted(root.parent.glob("*/rollouts/walk_*_test.parquet")):
+        if root not in path.parents:
+            frame = pl.read_parquet(path, columns=["time", "log_return"])
+            if frame.select("time").equals(times):
+                columns.append(np.expm1(frame["log_return"].to_numpy()))
+    return backtest_overfitting(np.stack(columns, axis=1))

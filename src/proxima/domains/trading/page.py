@@ -1,15 +1,21 @@
 """What a report says about a trading run: the result beside baselines, then the tear sheet and tables."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from proxima.domains.trading import plots
 from proxima.domains.trading.edge import edge
-from proxima.domains.trading.results import SplitReferences, TradingSummary, judged
+from proxima.domains.trading.results import (
+    Fold,
+    SplitReferences,
+    TradingSummary,
+    evidence,
+    judged,
+)
 from proxima.domains.trading.rollouts import (
     REFERENCES,
     TRADES,
@@ -76,14 +82,15 @@ def page(run: RunData) -> Page:
     index = median_index(earned)
     median = None if index is None else list(rollouts.trials)[index]
     pictures = [] if median is None else _pictures(median, rollouts)
+    walk = summary.details.walk
     return Page(
         about=returns.about(run),
         result=_sentence(summary),
-        alarms=[*_leaks(run), *returns.broken_trials(run)],
+        alarms=[*leaks(run), *returns.broken_trials(run)],
         figures=_key_figures(summary),
         sections=[
             returns.learning_section(run, "Evaluated on the validation split."),
-            *_walk(summary),
+            *([] if walk is None else [folds_section(walk)]),
             html.section(
                 "Test split",
                 *pictures,
@@ -102,7 +109,7 @@ def page(run: RunData) -> Page:
     )
 
 
-def _leaks(run: RunData) -> list[html.Markup]:
+def leaks(run: RunData) -> list[html.Markup]:
     """Boxes about results that rest on knowing the future, or look as if they did."""
     boxes = []
     if run.scenario["data"]["leaky"]:
@@ -119,8 +126,8 @@ def _sentence(summary: Summary) -> list[html.Content]:
     """What the agent makes on the test split, and what anybody else would have made."""
     details: TradingSummary = summary.details
     earned, others = details.aggregate["test"]["log_return"], details.references.splits["test"]
-    one, trials = judged(summary)
-    over = f" {interval(earned)} ({_over_trials(earned, one)})" if has_interval(earned) else ""
+    one, _ = judged(summary)
+    over = f" {interval(earned)} ({over_trials(earned, one)})" if has_interval(earned) else ""
     beside = ", ".join(
         f"{NAMES[name]} {figure(_earned(others, name))}"
         for name in COLUMNS
@@ -129,7 +136,7 @@ def _sentence(summary: Summary) -> list[html.Content]:
     return [
         "On the test split, which training never saw, the agent makes a log return after fees of ",
         html.tag("strong", figure(earned.iqm)),
-        f"{over}; {beside}. {_verdict(earned, others)} {edge(details, trials)}".rstrip(),
+        f"{over}; {beside}. {_verdict(earned, others)} {edge(evidence(summary))}".rstrip(),
     ]
 
 
@@ -142,11 +149,11 @@ def _verdict(earned: Aggregate, others: SplitReferences) -> str:
         value = _earned(others, name)
         side = "above" if earned.low > value else "not told apart from"
         sides["below" if earned.high < value else side].append(NAMES[name])
-    parts = [f"{side} {_listed(names)}" for side, names in sides.items() if names]
+    parts = [f"{side} {listed(names)}" for side, names in sides.items() if names]
     return f"The interval is {', '.join(parts)}."
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: list[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 
 
@@ -156,7 +163,7 @@ def _earned(others: SplitReferences, name: str) -> float:
     return value.mean if name == "random" else value
 
 
-def _over_trials(earned: Aggregate, one: str) -> str:
+def over_trials(earned: Aggregate, one: str) -> str:
     return f"interquartile mean and {interval_words(earned.n)} over {earned.n} {one}s"
 
 
@@ -215,25 +222,46 @@ def _key_figures(summary: Summary) -> list[tuple[str, html.Content]]:
     test, chosen = details.aggregate["test"], details.chosen_trial
     one, trials = judged(summary)
     sharpe = trials[chosen].splits["test"].agent["sharpe"]
-    words = f"that {one} {chosen}'s true Sharpe ratio is above the luckiest {one}'s without skill"
-    deflated, said = share(details.deflated_sharpe), f"probability {words}"
-    if sharpe is None or sharpe <= 0:
-        # A probability next to 50 % beside a loss would read as if there were skill.
-        deflated, said = "none", f"{one} {chosen}'s Sharpe ratio is not above 0"
     return [
         ("Log return", with_interval(test["log_return"])),
         *_scores(details, "test"),
         ("Sharpe ratio", with_interval(test["sharpe"])),
         ("Maximum drawdown", with_interval(test["max_drawdown"], share)),
-        ("Deflated Sharpe ratio", html.join([deflated, " ", html.tag("small", said)])),
+        (
+            "Deflated Sharpe ratio",
+            deflated_figure(f"{one} {chosen}", sharpe, details.deflated_sharpe),
+        ),
     ]
 
 
-def _walk(summary: Summary) -> list[html.Markup]:
+def deflated_figure(whose: str, sharpe: float | None, deflated: float | None) -> html.Content:
+    """A deflated Sharpe ratio and what it is the probability of."""
+    one = whose.split()[0]
+    words, said = (
+        share(deflated),
+        f"probability that {whose}'s true Sharpe ratio is above the luckiest {one}'s without skill",
+    )
+    if sharpe is None or sharpe <= 0:
+        # A probability next to 50 % beside a loss would read as if there were skill.
+        words, said = "none", f"{whose}'s Sharpe ratio is not above 0"
+    return html.join([words, " ", html.tag("small", said)])
+
+
+class WalkFigures(Protocol):
+    """A walk, whatever it traded."""
+
+    @property
+    def folds(self) -> tuple[Fold, ...]: ...
+    @property
+    def seeds(self) -> Sequence[object]: ...
+    @property
+    def overfitting(self) -> float | None: ...
+    @property
+    def strategies(self) -> int: ...
+
+
+def folds_section(walk: WalkFigures) -> html.Markup:
     """The folds of a walk-forward experiment: where each lies, and what was made of it."""
-    walk = summary.details.walk
-    if walk is None:
-        return []
     head = ["Fold", "Train", "Validation", "Test", "Log return, mean and range over seeds"]
     head += ["Buy and hold"]
     rows: list[list[html.Content]] = [
@@ -259,14 +287,12 @@ def _walk(summary: Summary) -> list[html.Markup]:
             "of one half of time is in the lower half in the other. One half is what noise gives; near 0, "
             "choosing means something."
         )
-    return [
-        html.section(
-            "Walk-forward",
-            html.table(head, rows, "folds"),
-            html.tag("p.note", note),
-            html.tag("p", html.tag("strong", "Probability of backtest overfitting: "), odds),
-        )
-    ]
+    return html.section(
+        "Walk-forward",
+        html.table(head, rows, "folds"),
+        html.tag("p.note", note),
+        html.tag("p", html.tag("strong", "Probability of backtest overfitting: "), odds),
+    )
 
 
 def _range_of(values: list[float]) -> str:
@@ -303,10 +329,16 @@ def _pictures(trial: int, rollouts: Rollouts) -> list[html.Content]:
         sharpe = [html.picture(draw, "Rolling Sharpe ratio")]
     draw = partial(plots.actions_over_price, rollout, f"Position over price, {one} {trial}")
     actions = html.picture(draw, "Held position over the price")
-    return [html.tag("p", intro), value, *sharpe, actions, *_calendar(rollout, f"{one} {trial}")]
+    return [
+        html.tag("p", intro),
+        value,
+        *sharpe,
+        actions,
+        *calendar_table(rollout, f"{one} {trial}"),
+    ]
 
 
-def _calendar(rollout: "pl.DataFrame", whose: str) -> list[html.Content]:
+def calendar_table(rollout: "pl.DataFrame", whose: str) -> list[html.Content]:
     """A table of a trial's returns by month, day or hour."""
     by_time = calendar(times(rollout), rollout["log_return"])
     finite = np.abs(by_time.values[np.isfinite(by_time.values)])
@@ -348,7 +380,7 @@ def _metric_table(summary: Summary, split: str) -> html.Markup:
     chance, earned = others.random["log_return"], agent["log_return"]
     one, _ = judged(summary)
     note = (
-        f"Agent: {_over_trials(earned, one) if has_interval(earned) else f'one {one}'}. Random: mean of "
+        f"Agent: {over_trials(earned, one) if has_interval(earned) else f'one {one}'}. Random: mean of "
         f"{chance.runs} runs, of which 95 % lie in {interval(chance)}. Score: 0 is random trading, 1 the "
         "oracle."
     )

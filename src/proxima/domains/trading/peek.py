@@ -1,101 +1,110 @@
 """A first look at data: what is there, what is missing, how it is split, what an agent will see."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import polars as pl
 
 from proxima.core.errors import ProximaError
 from proxima.domains.trading.config import DataConfig
+from proxima.domains.trading.csv_lines import read_header
 from proxima.domains.trading.data import Source, one_fold, prepare_source, read_source
 from proxima.domains.trading.domain import TradingScenario
 from proxima.domains.trading.market import SPLITS, Prepared
-from proxima.domains.trading.ohlcv import PACKED_ENDINGS
+from proxima.domains.trading.ohlcv import PACKED_ENDINGS, PRICES
+from proxima.domains.trading.peek_summary import (
+    Draw,
+    features_of,
+    fold_notes,
+    spans_of,
+    spread,
+    summary_of,
+)
 from proxima.domains.trading.plots import price_plot
-from proxima.domains.trading.splits import day_of
+from proxima.domains.trading.portfolio import peek as portfolio
+from proxima.domains.trading.portfolio.config import PanelConfig
+from proxima.domains.trading.portfolio.domain import PortfolioScenario
+from proxima.domains.trading.portfolio.panel import SYMBOL_NAMES
 from proxima.scenario import load
 
 FILE_ENDINGS = (".parquet", ".csv", *PACKED_ENDINGS)
-GAP = 1.5  # times the usual distance of two bars
 
 
 def peek_at(reference: str, plot: Path) -> dict[str, Any]:
     """A summary of a data file's or a scenario's data, whose prices are drawn."""
-    if Path(reference).suffix.lower() in FILE_ENDINGS:
-        config, name = DataConfig(path=reference), Path(reference).stem
+    config, name = _config_of(reference)
+    if isinstance(config, PanelConfig):
+        summary, draw = portfolio.look(config, name)
     else:
-        scenario = load(reference)
-        if not isinstance(scenario, TradingScenario):
-            raise ProximaError(
-                f"{scenario.name}: is not about trading; name a trading scenario "
-                "(proxima scenarios lists all) or a .parquet or .csv file"
-            )
-        config, name = scenario.data, scenario.name
-    source = read_source(config, name)
-    summary = peek(source, config)
-    time, close = source.frame["time"].to_numpy(), source.frame["close"].to_numpy()
-    splits = {split["split"]: (split["first"], split["last"]) for split in summary["splits"]}
+        summary, draw = _look(config, name)
     try:
-        price_plot(plot, time, close, splits, f"{name}: {len(close):,} bars")
+        draw(plot)
     except OSError as failure:
         raise ProximaError(f"--plot {plot}: cannot write there ({failure.strerror})") from failure
     return summary
 
 
+def _config_of(reference: str) -> tuple[DataConfig, str]:
+    """What a file's or a scenario's data is, and what it is called."""
+    path = Path(reference)
+    if path.suffix.lower() in FILE_ENDINGS:
+        kind = PanelConfig if _has_several_assets(path) else DataConfig
+        return kind(path=reference), path.stem
+    scenario = load(reference)
+    if not isinstance(scenario, TradingScenario | PortfolioScenario):
+        raise ProximaError(
+            f"{scenario.name}: is not about trading; name a trading scenario "
+            "(proxima scenarios lists all) or a .parquet or .csv file"
+        )
+    return scenario.data, scenario.name
+
+
+def _has_several_assets(path: Path) -> bool:
+    """Whether a file names assets in a column, or has none of the columns that one asset's has."""
+    try:
+        is_csv = path.suffix.lower() == ".csv"
+        header = read_header(path) if is_csv else list(pl.read_parquet_schema(path))
+    except (ProximaError, OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        return False  # whoever reads it says what is wrong
+    names = {name.strip().lower() for name in header}
+    return bool(names & set(SYMBOL_NAMES)) or (len(names) > 2 and not names & set(PRICES))
+
+
+def _look(config: DataConfig, name: str) -> tuple[dict[str, Any], Draw]:
+    """A summary of the prices of one asset, and how they are drawn."""
+    source = read_source(config, name)
+    summary = peek(source, config)
+    time, close = source.frame["time"].to_numpy(), source.frame["close"].to_numpy()
+    title = f"{name}: {len(close):,} bars"
+    return summary, lambda plot: price_plot(plot, time, close, spans_of(summary), title)
+
+
 def peek(source: Source, config: DataConfig) -> dict[str, Any]:
     """What is in a source, as JSON; where it cannot be prepared as configured, `problem` says why."""
     time, close = source.frame["time"].to_numpy(), source.frame["close"].to_numpy()
-    summary: dict[str, Any] = {
-        "source": str(source.path),
-        "made": dict(source.made) if source.made else None,
-        "rows": len(time),
-        "first": str(time[0]),
-        "last": str(time[-1]),
-        "spacing": _spacing(time),
-        "close": _spread(close),
-        "log_return": _spread(np.diff(np.log(close))) if len(close) > 1 else None,
-        "splits": [],
-        "features": [],
+    about = {
+        "close": spread(close),
+        "log_return": spread(np.diff(np.log(close))) if len(close) > 1 else None,
         "notes": list(source.notes),
-        "problem": None,
     }
-    try:
-        prepared = prepare_source(source, one_fold(config, 0))
-        summary |= {"splits": _splits(prepared), "features": _features(prepared)}
-        notes = [note.removeprefix(f"{source.path}: ") for note in prepared.notes]
-        summary["notes"] = [*notes, *_fold_notes(source, config)]
-    except ProximaError as failure:
-        summary["problem"] = str(failure)
-    return summary
+    return summary_of(source.path, source.made, time, about, partial(_prepared, source, config))
 
 
-def _fold_notes(source: Source, config: DataConfig) -> list[str]:
-    """Which fold is shown of a walk over all of them, and where the others test."""
-    if config.split.fold != "all":
-        return []
-    tests = [
-        prepare_source(source, one_fold(config, fold)).test for fold in range(config.split.folds)
-    ]
-    begins = ", ".join(f"{fold} from {day_of(test.time[0])}" for fold, test in enumerate(tests))
-    return [
-        "data.split.fold: all; splits and features are those of fold 0, whose scalers are fit on its own "
-        f"train split. Folds test in turn: {begins}"
-    ]
+def _prepared(source: Source, config: DataConfig) -> dict[str, Any]:
+    prepared = prepare_source(source, one_fold(config, 0))
+    features = {split: prepared.split(split).features for split in SPLITS}
+    notes = [note.removeprefix(f"{source.path}: ") for note in prepared.notes]
 
+    def begins() -> list[np.datetime64]:
+        folds = (one_fold(config, fold) for fold in range(config.split.folds))
+        return [prepare_source(source, fold).test.time[0] for fold in folds]
 
-def _spacing(time: NDArray[np.datetime64]) -> dict[str, Any]:
-    """The usual seconds between two bars, and the gaps: where they are clearly more."""
-    if len(time) < 2:
-        return {"usual_seconds": None, "gaps": 0, "longest_seconds": None, "longest_after": None}
-    steps = np.diff(time).astype(np.int64)  # microseconds
-    usual = float(np.median(steps))
-    longest = int(np.argmax(steps))
     return {
-        "usual_seconds": usual / 1e6,
-        "gaps": int(np.sum(steps > GAP * usual)),
-        "longest_seconds": float(steps[longest]) / 1e6,
-        "longest_after": str(time[longest]),
+        "splits": _splits(prepared),
+        "features": features_of(prepared.feature_names, prepared.scalers, features),
+        "notes": [*notes, *fold_notes(config.split.fold, begins)],
     }
 
 
@@ -112,24 +121,3 @@ def _splits(prepared: Prepared) -> list[dict[str, Any]]:
         }
         for name, market in markets
     ]
-
-
-def _features(prepared: Prepared) -> list[dict[str, Any]]:
-    """Each feature's scaler, and what it looks like in every split once scaled."""
-    return [
-        {
-            "feature": name,
-            **prepared.scalers[index]._asdict(),
-            **{split: _spread(prepared.split(split).features[:, index]) for split in SPLITS},
-        }
-        for index, name in enumerate(prepared.feature_names)
-    ]
-
-
-def _spread(values: NDArray[Any]) -> dict[str, float]:
-    return {
-        "mean": float(values.mean(dtype=np.float64)),
-        "std": float(values.std(dtype=np.float64)),
-        "min": float(values.min()),
-        "max": float(values.max()),
-    }

@@ -61,16 +61,21 @@ def price_plot(
     axes.plot(panels.seconds(time[shown]), up, color=style.INK, linewidth=0.9)
     low, high = style.span(up)
     room = 0.08 * (high - low)  # for the splits' names
-    for name, ends in splits.items():
-        first, last = panels.seconds(np.array(ends, dtype="datetime64[us]"))
-        axes.axvspan(first, last, color=SPLIT_COLOURS[name], alpha=0.13, linewidth=0, zorder=0.5)
-        middle = ((first + last) / 2, high + room / 2)
-        axes.text(*middle, name, color=style.INK, fontsize=9, ha="center", va="center")
+    shade_splits(axes, splits, high + room / 2)
     y = panels.shares_scale(low, high + room) if shares else style.scale(low, high + room, most=8)
     style.frame(axes, title, "", "close", x=panels.time_scale(time[0], time[-1], most=7.0), y=y)
     if splits:
         style.caption(figure, "Rows between two shaded stretches belong to neither.")
     style.save(figure, path)
+
+
+def shade_splits(axes: Any, splits: Mapping[str, tuple[Any, Any]], height: float) -> None:
+    """Shade each split from its first to its last time, and name it at this height."""
+    for name, ends in splits.items():
+        first, last = panels.seconds(np.array(ends, dtype="datetime64[us]"))
+        axes.axvspan(first, last, color=SPLIT_COLOURS[name], alpha=0.13, linewidth=0, zorder=0.5)
+        middle = ((first + last) / 2, height)
+        axes.text(*middle, name, color=style.INK, fontsize=9, ha="center", va="center")
 
 
 def actions_over_price(
@@ -103,7 +108,12 @@ def actions_over_price(
     return figure
 
 
-def equity_and_drawdown(rollouts: Rollouts, bold: int, width: float = style.WIDTH) -> Any:
+def equity_and_drawdown(
+    rollouts: Rollouts,
+    bold: int,
+    width: float = style.WIDTH,
+    named: Mapping[str, panels.Key] = KEYS,
+) -> Any:
     """Draw what became of 1: every trial thin, one bold, the references dashed; drawdowns below.
 
     Logarithmic once the highest value is some times the lowest. Perfect foresight leaves the picture
@@ -118,7 +128,7 @@ def equity_and_drawdown(rollouts: Rollouts, bold: int, width: float = style.WIDT
     keys = _trial_keys(rollouts, bold, f" {_times(agents[bold][-1])}")
     for name, value in references.items():
         note = " (off the scale)" if leaves and name == "foresight" else ""
-        keys.append(KEYS[name]._replace(name=f"{KEYS[name].name} {_times(value[-1])}{note}"))
+        keys.append(named[name]._replace(name=f"{named[name].name} {_times(value[-1])}{note}"))
     figure, (top, bottom) = panels.new("Value and drawdown", keys, [2.6, 1.1], width)
 
     def up(value: Floats) -> Floats:
@@ -129,11 +139,11 @@ def equity_and_drawdown(rollouts: Rollouts, bold: int, width: float = style.WIDT
     across = panels.bar_edges(longest)
     _draw_borders((top, bottom), across, rollouts.borders)
     for name, value in references.items():
-        panels.draw_line(top, across, up(value), KEYS[name])
+        panels.draw_line(top, across, up(value), named[name])
     _draw_trials(top, across, {trial: up(value) for trial, value in agents.items()}, bold)
     if "buy_and_hold" in references:
         fall = 100 * drawdowns(references["buy_and_hold"])
-        panels.draw_line(bottom, across, fall, KEYS["buy_and_hold"])
+        panels.draw_line(bottom, across, fall, named["buy_and_hold"])
     falls = {trial: 100 * drawdowns(value) for trial, value in agents.items()}
     _draw_trials(bottom, across, falls, bold)
     floor, ceiling = up(np.array([low, high])).tolist()
@@ -146,22 +156,27 @@ def equity_and_drawdown(rollouts: Rollouts, bold: int, width: float = style.WIDT
 
 
 def rolling_sharpe_plot(
-    rollouts: Rollouts, window: int, bold: int, width: float = style.WIDTH
+    rollouts: Rollouts,
+    window: int,
+    bold: int,
+    width: float = style.WIDTH,
+    named: Mapping[str, panels.Key] = KEYS,
+    beside: Sequence[str] = ("buy_and_hold", "momentum"),
 ) -> Any:
-    """Draw the annualised Sharpe ratio of the last `window` bars: trials, buy and hold, momentum."""
-    shown = [name for name in ("buy_and_hold", "momentum") if name in rollouts.references]
+    """Draw the annualised Sharpe ratio of the last `window` bars: trials, and some references beside."""
+    shown = [name for name in beside if name in rollouts.references]
 
     def sharpe(rollout: "pl.DataFrame") -> Floats:
         return rolling_sharpe(rollout["log_return"], window, rollouts.periods_per_year)
 
-    keys = _trial_keys(rollouts, bold) + [KEYS[name] for name in shown]
+    keys = _trial_keys(rollouts, bold) + [named[name] for name in shown]
     figure, (panel,) = panels.new(f"Sharpe ratio over {window} bars", keys, [1.8], width)
     longest = max(rollouts.trials.values(), key=len)
     across = panels.bar_edges(longest)[1:]
     panel.axhline(0, color=style.GREY, linewidth=0.8)
     _draw_borders((panel,), across, rollouts.borders)
     for name in shown:
-        panels.draw_line(panel, across, sharpe(rollouts.references[name]), KEYS[name])
+        panels.draw_line(panel, across, sharpe(rollouts.references[name]), named[name])
     agents = {trial: sharpe(rollout) for trial, rollout in rollouts.trials.items()}
     _draw_trials(panel, across, agents, bold)
     low, high = panel.get_ylim()

@@ -8,7 +8,7 @@ nothing else but bars.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -18,7 +18,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from proxima.core.errors import ProximaError
 from proxima.domains.trading.config import FeatureConfig, TradingEnvConfig
 from proxima.domains.trading.features import Column, compute, needs_volume, resolve_features
-from proxima.domains.trading.market import SPLITS, Prepared, Spacing, spacing_of
+from proxima.domains.trading.market import SPLITS, Prepared, Scaler, Spacing, spacing_of
 
 ACCOUNT = ("actions", "positions", "fee", "slippage", "borrow_rate", "fill", "window")
 NOTED = ("source", "rows", "first", "last", "prices_sha256")  # of the data
@@ -92,19 +92,14 @@ def describe(
 ) -> dict[str, Any]:
     """The section for a policy that was trained on these prices, as JSON holds it."""
     columns = resolve_features(prices.features, leaky)
-    features = tuple(
-        ScaledFeature(**asdict(feature), name=column.name, mean=scaler.mean, std=scaler.std)
-        for feature, column, scaler in zip(prices.features, columns, prices.scalers, strict=True)
-    )
-    noted = {name: prices.fingerprint[name] for name in NOTED}
-    times = (prices.split(name).time for name in SPLITS)
+    times = [prices.split(name).time for name in SPLITS]
     recipe = Recipe(
         bars=prices.warm_up + account.window,
-        columns=_columns_read(columns),
-        features=features,
+        columns=columns_read(columns),
+        features=scaled_features(prices.features, columns, prices.scalers),
         account=account,
         leaky=leaky,
-        data=RunData(**noted, spacing=spacing_of(*times)),
+        data=run_data(prices.fingerprint, times),
         periods_per_year=year[0],
         periods_from=year[1],
     )
@@ -113,13 +108,38 @@ def describe(
     return section
 
 
-def _columns_read(columns: Sequence[Column]) -> tuple[str, ...]:
+def scaled_features(
+    features: Sequence[FeatureConfig], columns: Sequence[Column], scalers: Sequence[Scaler]
+) -> tuple[ScaledFeature, ...]:
+    """Features with what each was scaled by."""
+    return tuple(
+        ScaledFeature(**asdict(feature), name=column.name, mean=scaler.mean, std=scaler.std)
+        for feature, column, scaler in zip(features, columns, scalers, strict=True)
+    )
+
+
+def run_data(fingerprint: Mapping[str, Any], times: Sequence[NDArray[np.datetime64]]) -> RunData:
+    """What is noted of the prices whose splits began at these times."""
+    return RunData(**{name: fingerprint[name] for name in NOTED}, spacing=spacing_of(*times))
+
+
+def columns_read(columns: Sequence[Column]) -> tuple[str, ...]:
+    """What some features are computed from."""
     names = {name for column in columns for name in column.expression.meta.root_names()}
     return tuple(sorted(names))
 
 
+K = TypeVar("K")
+
+
 def read_recipe(about: Mapping[str, Any], where: str) -> Reader:
     """What a policy says of itself, as something to follow; `where` is its file, for errors."""
+    recipe = parse(about, where, Recipe)
+    return Reader(recipe, seen_columns(recipe.features, recipe.leaky, where))
+
+
+def parse(about: Mapping[str, Any], where: str, kind: type[K]) -> K:
+    """The section `raw` as a recipe of this kind."""
     if "raw" not in about:
         raise ProximaError(
             f"{where}: says nothing of raw bars: an older version wrote it, or it is no trading policy; "
@@ -128,7 +148,7 @@ def read_recipe(about: Mapping[str, Any], where: str) -> Reader:
     try:
         # a list, because pydantic takes no rules for a dataclass itself
         rules = ConfigDict(extra="forbid", allow_inf_nan=False)
-        adapter = TypeAdapter(list[Recipe], config=rules)
+        adapter = TypeAdapter(list[kind], config=rules)  # type: ignore[valid-type]
         (recipe,) = adapter.validate_python([about["raw"]])
     except ValidationError as failure:
         first = failure.errors(include_url=False)[0]
@@ -136,26 +156,31 @@ def read_recipe(about: Mapping[str, Any], where: str) -> Reader:
         raise ProximaError(
             f"{where}: is damaged: {key}: {first['msg'].lower()}; {REMEDY}"
         ) from failure
+    return recipe
+
+
+def seen_columns(features: Sequence[ScaledFeature], leaky: bool, where: str) -> tuple[Column, ...]:
+    """The features as they are computed; an error where one looks ahead."""
     configs = [
         FeatureConfig(
             kind=feature.kind, window=feature.window, lag=feature.lag, scale=feature.scale
         )
-        for feature in recipe.features
+        for feature in features
     ]
-    columns = resolve_features(configs, recipe.leaky)
+    columns = resolve_features(configs, leaky)
     ahead = [column.name for column in columns if column.leaks]
     if ahead:
         raise ProximaError(
             f"{where}: the policy sees {', '.join(ahead)}, which looks ahead: it cannot be used on bars "
             "whose future is not known"
         )
-    return Reader(recipe, tuple(columns))
+    return tuple(columns)
 
 
 class Seen(NamedTuple):
     """What a policy sees of bars."""
 
-    features: NDArray[np.float32]  # (n, k), of the rows from `first` on
+    features: NDArray[np.float32]  # (T, k), or (T, n, k) of n assets, of the rows from `first` on
     first: int
     ready: int  # the first row with a full window in which every feature has a value
 
@@ -168,23 +193,36 @@ def see(reader: Reader, frame: pl.DataFrame, first: int = 0) -> Seen:
     """What the policy sees of the rows from `first` on, each with its window."""
     window = reader.account.window
     start = max(0, first - window + 1)
-    matrix = np.empty((frame.height - start, len(reader.columns)), np.float32)
+    matrix, warm_up = scaled_values(reader.columns, reader.recipe.features, frame, start)
+    return Seen(matrix, start, min(warm_up + window - 1, frame.height))
+
+
+def scaled_values(
+    columns: Sequence[Column], features: Sequence[ScaledFeature], frame: pl.DataFrame, start: int
+) -> tuple[NDArray[np.float32], int]:
+    """Scaled features (T, k) of the rows from `start` on, and the first row in which all have a value."""
+    matrix = np.empty((frame.height - start, len(columns)), np.float32)
     warm_up = 0
-    pairs = zip(reader.columns, reader.recipe.features, strict=True)
-    for index, (column, feature) in enumerate(pairs):
+    for index, (column, feature) in enumerate(zip(columns, features, strict=True)):
         values = compute(frame, column)
         has_value = values.is_not_null()
         warm_up = max(warm_up, int(has_value.arg_max() or 0) if has_value.any() else frame.height)
         scaled = (values[start:].to_numpy() - feature.mean) / feature.std  # null becomes NaN
         with np.errstate(over="ignore"):  # whoever looks for what is not finite finds it
             matrix[:, index] = scaled
-    return Seen(matrix, start, min(warm_up + window - 1, frame.height))
+    return matrix, warm_up
 
 
 def bad_value(reader: Reader, seen: Seen, first: int) -> tuple[int, str] | None:
     """The first row, from `first` on, in which a feature is no finite number, and its name."""
+    bad = first_bad(seen, first)
+    return None if bad is None else (bad[0], reader.columns[bad[1]].name)
+
+
+def first_bad(seen: Seen, first: int) -> tuple[int, ...] | None:
+    """The first row from `first` on with what is no finite number, and where in the row that is."""
     bad = ~np.isfinite(seen.features[max(0, first - seen.first) :])
     if not bad.any():
         return None
-    row, column = np.argwhere(bad)[0]
-    return max(first, seen.first) + int(row), reader.columns[int(column)].name
+    row, *where = np.argwhere(bad)[0].tolist()
+    return max(first, seen.first) + row, *where

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from proxima.domains.trading.edge import Evidence
 from proxima.run.results import Aggregate, Number, Result, Summary
 
 Metrics = Mapping[str, Number]
@@ -98,3 +99,17 @@ def judged(summary: Summary) -> tuple[str, list[TradingTrial]]:
     if details.walk is not None:
         return "walk", list(details.walk.seeds)
     return "trial", [trial.details for trial in summary.trials]
+
+
+def evidence(summary: Summary) -> Evidence:
+    """What a run's figures say for and against an edge."""
+    details: TradingSummary = summary.details
+    _, trials = judged(summary)
+    sheet = details.references.splits["test"].buy_and_hold
+    return Evidence(
+        earned=details.aggregate["test"]["log_return"],
+        held=None if sheet is None else sheet["log_return"],
+        sharpe=trials[details.chosen_trial].splits["test"].agent["sharpe"],
+        deflated=details.deflated_sharpe,
+        overfitting=None if details.walk is None else details.walk.overfitting,
+    )

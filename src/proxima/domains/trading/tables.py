@@ -24,9 +24,17 @@ FIRST_DAY = np.datetime64("2000-01-01", "us")  # of bars without a time, for fea
 WIDTHS = (len(PRICES), len(PRICES) + 1)  # of an array, without and with volume
 
 
+def names_in(raw: Any) -> list[str]:
+    """The names of columns, none where there are no names; what is in them is not looked at."""
+    if isinstance(raw, Mapping):
+        return [str(name) for name in raw]
+    table = table_of(raw)
+    return [] if table is None else table.columns
+
+
 def is_bars(raw: Any, observation: tuple[int, ...]) -> bool:
     """Whether these are bars and no observations: prices by name, or an array that no observation fits."""
-    table = _table(raw)
+    table = table_of(raw)
     if table is not None:
         return set(PRICES) <= {name.strip().lower() for name in table.columns}
     shape = np.shape(raw)
@@ -35,7 +43,7 @@ def is_bars(raw: Any, observation: tuple[int, ...]) -> bool:
 
 def bars_of(raw: Any, needed: tuple[str, ...]) -> pl.DataFrame:
     """The bars as a file's are when it was read; `needed` are the columns that must be there."""
-    table = _table(raw)
+    table = table_of(raw)
     if table is None:
         values = np.asarray(raw, np.float64)
         table = pl.DataFrame(values, schema=list(COLUMNS[1 : values.shape[1] + 1]))
@@ -74,7 +82,7 @@ def bars_of(raw: Any, needed: tuple[str, ...]) -> pl.DataFrame:
     return frame.rechunk()
 
 
-def _table(raw: Any) -> pl.DataFrame | None:
+def table_of(raw: Any) -> pl.DataFrame | None:
     """Columns by name; None where there are no names."""
     if isinstance(raw, pl.DataFrame):
         return raw

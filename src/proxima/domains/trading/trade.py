@@ -10,41 +10,28 @@ import numpy as np
 
 from proxima.core.errors import ProximaError
 from proxima.core.paths import usable_path
-from proxima.domains.trading import trade_state
-from proxima.domains.trading.arriving import Batch, read_file, read_lines
-from proxima.domains.trading.config import TradingEnvConfig
+from proxima.domains.trading import one_asset, trade_state
+from proxima.domains.trading.arriving import Batch
+from proxima.domains.trading.stepping import T
 from proxima.domains.trading.trade_state import Opened, Saved
 from proxima.domains.trading.use import (
     Bars,
+    Operations,
+    R,
     Settings,
     Taken,
     Usable,
     amount_of_money,
-    answers,
-    as_json,
-    load_usable,
     moment_given,
     open_state,
     take,
 )
 from proxima.run.lock import locked
+from proxima.track.registry import describe_exported
 from proxima.train.devices import use_compilation_cache
 
 Write = Callable[[str], Any]
 SAVED_TOGETHER = 1_000  # bars of a file; of lines each is saved
-# What a line has, and how wide: 80 in all.
-COLUMNS = {
-    "bar": 10,
-    "close": 7,
-    "target": 7,
-    "order": 12,
-    "cost": 6,
-    "units": 7,
-    "cash": 8,
-    "equity": 8,
-    "log ret": 7,
-}
-FILLS = {"next_open": "at the open", "next_close": "at the close", "same_close": "at once"}
 
 
 class Options(NamedTuple):
@@ -63,11 +50,11 @@ def trade_bars(
 ) -> bool:
     """Follows an exported policy over a file or lines of bars; False: Ctrl-C or its reader ended it."""
     settings = _settings(options)
-    batches = _batches(bars)
     use_compilation_cache()
-    usable = load_usable(policy)
+    usable = _load(policy)
+    batches = _batches(usable.operations, bars)
     directory = _usual_place(policy) if state is None else state
-    tell = _teller(usable.reader.account, options.json, out)
+    tell = _teller(usable.operations, options.json, out)
     known, came = 0, False
     try:
         _make(directory)
@@ -95,14 +82,24 @@ def trade_bars(
     return True
 
 
+def _load(policy: Path) -> Usable[Any, Any]:
+    """The policy with what is done for one asset, or for several where it says that it trades those."""
+    raw = describe_exported(policy).get("raw")
+    if isinstance(raw, Mapping) and raw.get("domain") == "portfolio":
+        from proxima.domains.trading.portfolio import use
+
+        return use.load(policy)
+    return one_asset.load(policy)
+
+
 def _follow(
-    usable: Usable,
+    usable: Usable[R, T],
     directory: Path,
-    opened: Opened,
+    opened: Opened[T],
     taken: Taken,
     batch: Batch,
     tell: Callable[[Mapping[str, Any]], None],
-) -> Opened:
+) -> Opened[T]:
     """Tells the answers to new bars and saves what was told, whatever ends it.
 
     An answer is told before it is saved: after a kill it may be told twice, the same both times, never lost.
@@ -121,13 +118,11 @@ def _follow(
     bars = Bars(
         taken.bars,
         first,
-        batch.source,
-        batch.rows_before + taken.known,
+        lambda new: batch.bar(taken.known + new),
         None if begin is None else np.datetime64(begin),
     )
     try:
-        for after, said in answers(usable.reader, usable.act, trader, bars):
-            content = as_json(said, after.capital)
+        for after, content in usable.operations.answers(trader, bars):
             tell(content)
             trader, answer, first = after, content, first + 1
             if first - saved == SAVED_TOGETHER:
@@ -138,7 +133,7 @@ def _follow(
 
 
 def _teller(
-    env: TradingEnvConfig, as_objects: bool, out: Write
+    operations: Operations[T], as_objects: bool, out: Write
 ) -> Callable[[Mapping[str, Any]], None]:
     """Writes an answer as a line; below a header, where people read it."""
     has_header = as_objects
@@ -146,9 +141,10 @@ def _teller(
     def tell(answer: Mapping[str, Any]) -> None:
         nonlocal has_header
         if not has_header:
-            out(_header(env) + "\n")
+            out(operations.header + "\n")
             has_header = True
-        out((json.dumps(answer, allow_nan=False) if as_objects else _line(answer)) + "\n")
+        text = json.dumps(answer, allow_nan=False) if as_objects else operations.line(answer)
+        out(text + "\n")
 
     return tell
 
@@ -163,11 +159,11 @@ def _settings(options: Options) -> Settings:
     return Settings(capital, begin, options.past, options.fresh)
 
 
-def _batches(bars: str) -> Iterable[Batch]:
+def _batches(operations: Operations[T], bars: str) -> Iterable[Batch]:
     """A file is read whole before anything is traded; lines are waited for."""
     if bars == "-":
-        return read_lines(_input())
-    return [read_file(Path(usable_path(bars)))]
+        return operations.read_lines(_input())
+    return [operations.read_file(Path(usable_path(bars)))]
 
 
 def _input() -> Iterator[bytes]:
@@ -190,55 +186,8 @@ def _make(directory: Path) -> None:
         ) from failure
 
 
-def _begins(saved: Saved, directory: Path) -> str:
+def _begins(saved: Saved[T], directory: Path) -> str:
     past = f"{saved.past:,} bars of past" if saved.past else "no past"
     if saved.bars == 0:
         return f"Begins flat with {saved.trader.capital:,.10g} and {past}; state in {directory}"
     return f"Goes on after {saved.bars:,} bars, with {past}; state in {directory}"
-
-
-def _header(env: TradingEnvConfig) -> str:
-    return _row([FILLS[env.fill] if name == "order" else name for name in COLUMNS])
-
-
-def _line(answer: Mapping[str, Any]) -> str:
-    """A bar in 80 columns, where its numbers are of a usual size."""
-    order, account = answer["order"], answer["account"]
-    words, cost = "", ""
-    if order is not None:
-        words, cost = f"{order['side']} {order['units']:.4g}", f"{order['cost']:.2f}"
-    return _row(
-        [
-            _day(answer["time"]),
-            f"{answer['close']:.6g}",
-            _signed(answer["target"]),
-            "ruined" if answer["ruined"] else words,
-            cost,
-            _units(account["units"]),
-            f"{account['cash']:.2f}",
-            f"{account['equity']:.2f}",
-            "–" if account["log_return"] is None else f"{account['log_return']:+.4f}",
-        ]
-    )
-
-
-def _units(units: float) -> str:
-    """Five digits, or four where a sign takes the room of one; many are whole, without an exponent."""
-    if abs(units) >= 10_000:
-        return f"{units:.0f}"
-    digits = f"{units:.5g}"
-    return digits if len(digits) <= COLUMNS["units"] else f"{units:.4g}"
-
-
-def _signed(target: float | None) -> str:
-    return "–" if target is None else f"{target:+.4g}" if target else "0"
-
-
-def _row(cells: Iterable[str]) -> str:
-    first, *others = zip(cells, COLUMNS.values(), strict=True)
-    return " ".join([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)])
-
-
-def _day(stamp: str) -> str:
-    """A time without what is zero."""
-    return stamp.removesuffix("Z").removesuffix(":00").removesuffix("T00:00").replace("T", " ")

@@ -7,7 +7,8 @@ The observation comes from the environment's own step, the figures from the book
 log returns and equity are those of an evaluation on the same bars, to the bit.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,26 +19,21 @@ from proxima.domains.trading.config import TradingEnvConfig
 from proxima.domains.trading.env import one_bar_env, one_bar_state, targets_of
 from proxima.domains.trading.live_account import Books, Settled, hold, settle
 from proxima.domains.trading.recipe import Reader
+from proxima.domains.trading.stepping import (
+    Act,
+    Answer,
+    Bar,
+    Decision,
+    Filled,
+    Order,
+    Standing,
+    Steps,
+    follow_bar,
+    recalled,
+    remembered,
+    stamp,
+)
 from proxima.train.compiled.episodes import step_once
-
-# Observations and what the policy remembers → its actions and what it remembers then; nothing at the start.
-Act = Callable[[Any, dict[str, np.ndarray]], tuple[Any, dict[str, np.ndarray]]]
-
-
-class Bar(NamedTuple):
-    """What is traded at, of one bar."""
-
-    time: np.datetime64
-    open: float
-    close: float
-
-
-class Decision(NamedTuple):
-    """What was decided at the close of a bar."""
-
-    time: str
-    target: float
-    action: float  # as the policy gave it
 
 
 class Trader(NamedTuple):
@@ -48,90 +44,43 @@ class Trader(NamedTuple):
     weight: float = 0.0  # held at the last fill price, float32 as the environment has it
     target: float = 0.0  # that the environment was asked for last
     fill_price: float | None = None
-    held: Decision | None = None  # filled
-    ordered: Decision | None = None  # to be filled in the next bar
+    held: Decision[float] | None = None  # filled
+    ordered: Decision[float] | None = None  # to be filled in the next bar
     memory: Mapping[str, tuple[float, ...]] = {}  # what a policy with memory remembers, float32
 
 
-class Order(NamedTuple):
-    """What is to be bought (units above 0) or sold, at prices that are known or, of an order, the close."""
-
-    units: float
-    price: float
-    cost: float  # fee and slippage
-
-
-class Standing(NamedTuple):
-    """An account at a close."""
-
-    cash: float
-    units: float
-    equity: float
-    weight: float
-    log_return: float  # since the start
-
-
-class Answer(NamedTuple):
-    """What is said of a bar."""
-
-    time: str
-    close: float
-    target: float | None  # None: the features warm up
-    order: Order | None  # None: nothing is to be traded
-    fill: Order | None  # of the order before, in this bar
-    account: Standing
-    settled: tuple[Decision, Settled] | None  # the decision whose holding this bar ends
-    ruined: bool
-
-
 def arrive(
-    reader: Reader, act: Act, trader: Trader, bar: Bar, features: NDArray[np.float32] | None
-) -> tuple[Trader, Answer]:
+    reader: Reader,
+    act: Act,
+    trader: Trader,
+    bar: Bar[float],
+    features: NDArray[np.float32] | None,
+) -> tuple[Trader, Answer[float, Settled]]:
     """The trader after a bar and what to do now; the features (window, k) end in it, None: not yet."""
-    env, settled, fill = reader.account, None, None
-    if trader.ordered is not None and env.fill != "same_close":
-        price = bar.open if env.fill == "next_open" else bar.close
-        trader, settled, fill = _filled(reader, trader, price)
-    standing = _standing(trader, bar.close, env)
-    if features is None:
-        return trader, Answer(
-            _stamp(bar.time), bar.close, None, None, fill, standing, settled, False
-        )
-    trader, decision = _decide(env, act, trader, bar, features)
-    order = _order(trader, standing, decision.target, bar.close, env)
-    trader = trader._replace(ordered=decision)
-    if env.fill == "same_close":
-        trader, settled, fill = _filled(reader, trader, bar.close)
-        standing = _standing(trader, bar.close, env)
-    answer = Answer(
-        time=decision.time,
-        close=bar.close,
-        target=decision.target,
-        order=order,
-        fill=fill,
-        account=standing,
-        settled=settled,
-        ruined=trader.books.ruined,
+    env = reader.account
+    steps = Steps(
+        fill=env.fill,
+        filled=partial(_filled, reader),
+        standing=partial(_standing, env),
+        decide=partial(_decide, env, act),
+        order=partial(_order, env),
+        is_ruined=lambda after: after.books.ruined,
     )
-    return trader, answer
+    return follow_bar(steps, trader, bar, features)
 
 
 def _decide(
-    env: TradingEnvConfig, act: Act, trader: Trader, bar: Bar, features: NDArray[np.float32]
-) -> tuple[Trader, Decision]:
-    """The policy's decision at a close, and the trader who remembers it; who is ruined stays in cash."""
+    env: TradingEnvConfig, act: Act, trader: Trader, bar: Bar[float], features: NDArray[np.float32]
+) -> Trader:
+    """The trader who has ordered what the policy decides at a close; who is ruined stays in cash."""
     if trader.books.ruined:
-        return trader, Decision(_stamp(bar.time), 0.0, 0.0)
-    actions, memory = act(_observe(env, trader, bar.close, features)[None], recalled(trader))
-    kept = {name: tuple(part[0].tolist()) for name, part in memory.items()}
+        return trader._replace(ordered=Decision(stamp(bar.time), 0.0, 0.0))
+    observed = _observe(env, trader, bar.close, features)[None]
+    actions, memory = act(observed, recalled(trader.memory))
     (target,) = targets_of(np.asarray(actions[0]).reshape(1), env)
     action = float(np.asarray(actions[0]).reshape(()))
-    return trader._replace(memory=kept), Decision(_stamp(bar.time), float(target), action)
-
-
-def recalled(trader: Trader) -> dict[str, np.ndarray]:
-    """What the policy remembers, as it takes it."""
-    return {name: np.asarray([part], np.float32) for name, part in trader.memory.items()}
+    decision = Decision(stamp(bar.time), float(target), action)
+    return trader._replace(memory=remembered(memory), ordered=decision)
 
 
 def _observe(
@@ -147,7 +96,7 @@ def _observe(
 def _step(
     env: TradingEnvConfig,
     trader: Trader,
-    decision: Decision,
+    decision: Decision[float],
     features: NDArray[np.float32],
     market_return: float,
     mark: float,
@@ -159,9 +108,7 @@ def _step(
     return step_once(one_bar_env(features, market_return, mark, env), state, action)
 
 
-def _filled(
-    reader: Reader, trader: Trader, price: float
-) -> tuple[Trader, tuple[Decision, Settled] | None, Order | None]:
+def _filled(reader: Reader, trader: Trader, price: float) -> Filled[Trader, float, Settled]:
     """The trader once the order is filled at a price, which ends what was held."""
     env, settled = reader.account, None
     if trader.held is not None and trader.fill_price is not None:
@@ -189,7 +136,7 @@ def _units(trader: Trader, price: float, weight: float, value: float) -> float:
     return trader.capital * value * weight / price
 
 
-def _standing(trader: Trader, close: float, env: TradingEnvConfig) -> Standing:
+def _standing(env: TradingEnvConfig, trader: Trader, close: float) -> Standing[float]:
     """The account at a close; interest on what is borrowed is taken at the next fill."""
     if trader.held is None or trader.fill_price is None:
         return Standing(trader.capital, 0.0, trader.capital, 0.0, 0.0)
@@ -203,15 +150,12 @@ def _standing(trader: Trader, close: float, env: TradingEnvConfig) -> Standing:
 
 
 def _order(
-    trader: Trader, standing: Standing, target: float, close: float, env: TradingEnvConfig
-) -> Order | None:
+    env: TradingEnvConfig, trader: Trader, standing: Standing[float], close: float
+) -> Order[float] | None:
     """What takes the account to the target, estimated at the close; None: it stays as it is."""
     current = 0.0 if trader.held is None else trader.held.target
+    target = current if trader.ordered is None else trader.ordered.target
     if target == current or standing.equity <= 0:
         return None
     left = standing.equity * float(trade_factor(standing.weight, target, env.fee, env.slippage))
     return Order(target * left / close - standing.units, close, standing.equity - left)
-
-
-def _stamp(time: np.datetime64) -> str:
-    return f"{time.astype('datetime64[us]')}Z".replace(".000000Z", "Z")

@@ -21,32 +21,29 @@ import polars as pl
 from proxima.core.errors import ProximaError
 from proxima.domains.domain import Trained, Verdict
 from proxima.domains.trading import metrics
-from proxima.domains.trading.accounting import Account, Floats, log_value
+from proxima.domains.trading.accounting import Account, log_value
 from proxima.domains.trading.config import DataConfig
 from proxima.domains.trading.data import one_fold, prepare_source, read_source
-from proxima.domains.trading.env import decisions
 from proxima.domains.trading.judge import (
     Played,
     PriceRun,
-    Year,
     account_trades,
     assess_splits,
     chance_ends,
-    chance_of,
     draw,
     play_splits,
     references,
     rollout_frame,
-    say_alarms,
     summarize,
     with_details,
-    year_of,
 )
 from proxima.domains.trading.market import SPLITS, Prepared
-from proxima.domains.trading.overfitting import Overfitting, backtest_overfitting
+from proxima.domains.trading.overall import Year, chance_of, say_alarms, year_of
+from proxima.domains.trading.overfitting import overfitting_of
 from proxima.domains.trading.results import Fold, References, SplitReferences, TradingTrial, Walk
 from proxima.domains.trading.rollouts import REFERENCES
 from proxima.domains.trading.splits import day_of
+from proxima.domains.trading.timing import decisions
 from proxima.run.files import plain
 from proxima.run.results import Outcome
 
@@ -71,12 +68,12 @@ def check_trials(trials: int, folds: int) -> None:
         )
 
 
-def noted(folds: Sequence[Prepared]) -> dict[str, Any]:
-    """What is noted of the data: of one fold its own, of a walk with the test splits of all."""
-    first, last = folds[0].fingerprint, folds[-1].fingerprint
+def noted(folds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What is noted of the data: of one fold its fingerprint, of a walk with the test splits of all."""
+    first, last = folds[0], folds[-1]
     if len(folds) == 1:
         return dict(first)
-    tests = [fold.fingerprint["splits"]["test"] for fold in folds]
+    tests = [fold["splits"]["test"] for fold in folds]
     test = {
         "rows": sum(each["rows"] for each in tests),
         "first": tests[0]["first"],
@@ -90,7 +87,8 @@ def noted(folds: Sequence[Prepared]) -> dict[str, Any]:
 def judge_walk(runs: Sequence[PriceRun], trained: Trained, outcomes: list[Outcome]) -> Verdict:
     """The outcomes with what each trial made of its fold, and all folds as one walk for each seed."""
     root, folds = trained.trials[0].parent, len(runs)
-    year = year_of(runs[0].prepared, runs[0].data)
+    first = runs[0].prepared
+    year = year_of(runs[0].data, first.params, first.train.time)
     accounts: dict[tuple[str, str], list[Account]] = {}
 
     def keep(split: str, name: str, done: Account) -> None:
@@ -172,18 +170,6 @@ def stitched_references(runs: Sequence[PriceRun], accounts: Accounts, year: Year
         return SplitReferences(**sheets, random={"log_return": chance_of(ends)})
 
     return References(splits={split: of_split(split) for split in SPLITS})
-
-
-def overfitting_of(root: Path, log_returns: Sequence[Floats]) -> Overfitting:
-    """Over the walks of this run and of the experiment's earlier runs over the same bars."""
-    times = pl.read_parquet(root / "rollouts" / "walk_0_test.parquet", columns=["time"])
-    columns = [np.expm1(each) for each in log_returns]
-    for path in sorted(root.parent.glob("*/rollouts/walk_*_test.parquet")):
-        if root not in path.parents:
-            frame = pl.read_parquet(path, columns=["time", "log_return"])
-            if frame.select("time").equals(times):
-                columns.append(np.expm1(frame["log_return"].to_numpy()))
-    return backtest_overfitting(np.stack(columns, axis=1))
 
 
 def _write_walks(

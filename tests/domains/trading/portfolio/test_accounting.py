@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from proxima.core.errors import ProximaError
-from proxima.domains.portfolio.accounting import account, kept_value
-from proxima.domains.portfolio.oracles import best_constant
+from proxima.domains.trading.portfolio.accounting import account, kept_value, side_by_side
+from proxima.domains.trading.portfolio.oracles import best_constant
 
 NYSE_O = (
     14.50,
@@ -80,7 +80,7 @@ def test_a_ruin_ends_an_account():
 
 
 def test_a_cost_that_takes_everything_is_refused():
-    with pytest.raises(ProximaError, match=r"env\.cost: at 0\.5 a trade to weights of 2 in all"):
+    with pytest.raises(ProximaError, match=r"env\.fee: at 0\.5 a trade to weights of 2 in all"):
         account([[1.0, -1.0]], [[0.0, 0.0]], 0.5)
 
 
@@ -117,3 +117,14 @@ def test_published_figures_of_nyse_o():
     assert best.gap <= 1e-9
     done = account(np.tile(best.weights, (len(returns), 1)), returns)
     assert done.log_value[-1] == pytest.approx(best.log_value, abs=1e-8)
+
+
+def test_accounts_side_by_side_are_each_by_itself_to_the_bit():
+    random = np.random.default_rng(2)
+    targets, returns = random.dirichlet(np.ones(6), (80, 7))[..., 1:], moves(80, 5, 3)
+    targets[random.random((80, 7)) < 0.2] = np.nan
+    together = account(targets, returns, 0.003, 0.001)
+    for index, one in enumerate(side_by_side(together)):
+        alone = account(targets[:, index], returns, 0.003, 0.001)
+        for name, column in alone._asdict().items():
+            assert np.array_equal(getattr(one, name), column, equal_nan=True), name

@@ -1,0 +1,282 @@
+"""The end of a run of portfolios: every trial's account on each whole split, beside rules and hindsight.
+
+    judge    every trial assessed (assess.py) on each split, all trials together; rollouts are written
+    draw     pictures of a trial
+
+A run over one fold is a walk of one: trial k is of fold k modulo the number of folds, the accounts of a seed
+are joined end to end, and so are those of every rule.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from proxima.core.types import PyTree
+from proxima.domains.domain import Trained, Verdict
+from proxima.domains.trading import metrics
+from proxima.domains.trading.accounting import Floats
+from proxima.domains.trading.market import SPLITS
+from proxima.domains.trading.overall import Year, overall, say_alarms, year_of
+from proxima.domains.trading.overfitting import overfitting_of
+from proxima.domains.trading.portfolio import plots, rules
+from proxima.domains.trading.portfolio.accounting import (
+    Account,
+)
+from proxima.domains.trading.portfolio.assess import (
+    Compared,
+    account_of,
+    assess,
+    closes_known,
+    compare_stretch,
+    joined,
+    references_of,
+)
+from proxima.domains.trading.portfolio.config import PanelConfig, PortfolioEnvConfig
+from proxima.domains.trading.portfolio.data import PreparedPanel
+from proxima.domains.trading.portfolio.env import targets_of
+from proxima.domains.trading.portfolio.figures import attribution
+from proxima.domains.trading.portfolio.results import (
+    NAMES,
+    PortfolioReferences,
+    PortfolioSummary,
+    PortfolioTrial,
+    PortfolioWalk,
+)
+from proxima.domains.trading.preview import SPLIT, Previewed
+from proxima.domains.trading.results import Fold
+from proxima.domains.trading.splits import day_of
+from proxima.domains.trading.timing import decisions
+from proxima.run.files import plain
+from proxima.run.results import Outcome
+from proxima.train.program import Recording
+
+Frame = pl.DataFrame
+
+
+class PanelRun(NamedTuple):
+    """What a run is about besides its program: one fold of it."""
+
+    data: PanelConfig
+    env: PortfolioEnvConfig
+    prepared: PreparedPanel
+    record: Mapping[
+        str, Callable[[PyTree], Recording]
+    ]  # a learner's greedy run over each whole split
+    tried: int = 1  # configurations among which the settings were chosen
+
+
+def judge(runs: Sequence[PanelRun], trained: Trained, outcomes: list[Outcome]) -> Verdict:
+    """The outcomes with what each trial made of its fold, and all folds as one walk for each seed."""
+    root, folds, first = trained.trials[0].parent, len(runs), runs[0].prepared
+    year = year_of(runs[0].data, first.params, first.splits["train"].time)
+    compared = [
+        {split: compare(run, split, fold) for split in SPLITS} for fold, run in enumerate(runs)
+    ]
+    played = [
+        _play(runs[lane % folds], state.learner, directory)
+        for lane, (state, directory) in enumerate(zip(trained.lanes, trained.trials, strict=True))
+    ]
+    of_fold = [_references(first.assets, [each], year) for each in compared]
+    trials = [
+        _assessed(first.assets, each, of_fold[k % folds], year) for k, each in enumerate(played)
+    ]
+    walks = [
+        _joined_splits(played[start : start + folds]) for start in range(0, len(played), folds)
+    ]
+    others = _references(first.assets, compared, year)
+    seeds = [_assessed(first.assets, walk, others, year) for walk in walks] if folds > 1 else trials
+    log_returns = [walk["test"].log_return for walk in walks]
+    _write_joined(root, runs, played, compared)
+    what = "walks" if folds > 1 else "trials"
+    over = overall(runs[0].tried, year, root, seeds, log_returns, what)
+    summary = PortfolioSummary(
+        assets=first.assets,
+        references=others,
+        aggregate=over.aggregate,
+        score=over.score,
+        chosen_trial=over.chosen,
+        deflated_sharpe=over.deflated_sharpe,
+        alarms=over.alarms,
+        periods_per_year=year.bars,
+        periods_from=year.source,
+        walk=_walk(runs, root, trials, seeds, of_fold, log_returns) if folds > 1 else None,
+    )
+    say_alarms(trained, summary.alarms)
+    judged = [
+        _with_details(outcome, trial, of_fold[lane % folds]["test"])
+        for lane, (outcome, trial) in enumerate(zip(outcomes, trials, strict=True))
+    ]
+    return Verdict(judged, summary)
+
+
+def compare(run: PanelRun, split: str, seed: int = 0) -> Compared:
+    """The accounts of all rules on a split, random weights beside them."""
+    prepared = run.prepared
+    closes = closes_known(prepared.splits[split], run.env)
+    expected = rules.best_expected(prepared.pattern, prepared.params, closes)
+    return compare_stretch(prepared.splits[split], run.env, expected, seed)
+
+
+def previewed(run: PanelRun, record: Callable[[PyTree], Recording]) -> Previewed:
+    """The validation split for onlookers; `record` plays a policy over all of it."""
+    stretch, env = run.prepared.splits[SPLIT], run.env
+    rows = decisions(stretch, env)
+
+    def log_value(actions: NDArray) -> Floats:
+        return account_of(stretch, env, targets_of(actions, env)).log_value
+
+    def held() -> Floats:
+        return account_of(stretch, env, rules.buy_and_hold(stretch.close[rows])).log_value
+
+    return Previewed(stretch.time[rows.start : rows.stop + 1], record, log_value, held)
+
+
+def _play(run: PanelRun, learner: PyTree, directory: Path) -> dict[str, Account]:
+    """A learner's greedy run over every split; rollouts are written to its trial's directory."""
+    played = {}
+    for split in SPLITS:
+        done = _recorded(run, split, learner)
+        path = directory / "rollouts" / f"{split}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        rollout_frame(run, split, done).write_parquet(path)
+        played[split] = done
+    return played
+
+
+def _recorded(run: PanelRun, split: str, learner: PyTree) -> Account:
+    targets = targets_of(run.record[split](learner).actions, run.env)
+    return account_of(run.prepared.splits[split], run.env, targets)
+
+
+def rollout_frame(run: PanelRun, split: str, done: Account) -> Frame:
+    """An account bar by bar: time of the decision, what it led to, and every asset's weight.
+
+    weight and contribution are lists in the order of the assets; equity (from 1) and drawdown are those
+    after the holding.
+    """
+    stretch = run.prepared.splits[split]
+    return pl.DataFrame(
+        {
+            "time": stretch.time[decisions(stretch, run.env)],
+            "log_return": done.log_return,
+            "cost": done.cost,
+            "turnover": np.abs(done.traded).sum(axis=1),
+            "equity": np.exp(done.log_value[1:]),
+            "drawdown": metrics.drawdowns(done.log_value)[1:],
+            "weight": done.held,
+            "contribution": done.contribution,
+        },
+        schema_overrides={
+            name: pl.Array(pl.Float64, len(run.prepared.assets))
+            for name in ("weight", "contribution")
+        },
+    )
+
+
+def _joined_splits(folds: Sequence[Mapping[str, Account]]) -> dict[str, Account]:
+    return {split: joined([fold[split] for fold in folds]) for split in SPLITS}
+
+
+def _references(
+    assets: tuple[str, ...], folds: Sequence[Mapping[str, Compared]], year: Year
+) -> dict[str, PortfolioReferences]:
+    """What others made of every split, the folds end to end."""
+    return {split: references_of(assets, [fold[split] for fold in folds], year) for split in SPLITS}
+
+
+def _assessed(
+    assets: tuple[str, ...],
+    played: Mapping[str, Account],
+    compared: Mapping[str, PortfolioReferences],
+    year: Year,
+) -> PortfolioTrial:
+    splits = {split: assess(assets, done, compared[split], year) for split, done in played.items()}
+    return PortfolioTrial(splits=splits, periods_per_year=year.bars)
+
+
+def _with_details(
+    outcome: Outcome, trial: PortfolioTrial, compared: PortfolioReferences
+) -> Outcome:
+    known = {name: sheet["log_return"] for name, sheet in compared.rules.items()}
+    return dataclasses.replace(outcome, details=trial, baselines={**outcome.baselines, **known})
+
+
+def _walk(
+    runs: Sequence[PanelRun],
+    root: Path,
+    trials: Sequence[PortfolioTrial],
+    seeds: Sequence[PortfolioTrial],
+    compared: Sequence[Mapping[str, PortfolioReferences]],
+    log_returns: Sequence[Floats],
+) -> PortfolioWalk:
+    folds = len(runs)
+    overfitted = overfitting_of(root, log_returns)
+    return PortfolioWalk(
+        folds=tuple(
+            _fold(run, trials[k::folds], compared[k]["test"]) for k, run in enumerate(runs)
+        ),
+        seeds=tuple(seeds),
+        overfitting=plain(overfitted.probability),
+        strategies=overfitted.strategies,
+    )
+
+
+def _fold(run: PanelRun, trials: Sequence[PortfolioTrial], compared: PortfolioReferences) -> Fold:
+    rows = decisions(run.prepared.splits["test"], run.env)
+    return Fold(
+        spans={
+            split: (day_of(stretch.time[0]), day_of(stretch.time[-1]))
+            for split, stretch in run.prepared.splits.items()
+        },
+        bars=rows.stop - rows.start,
+        log_returns=tuple(trial.splits["test"].agent["log_return"] for trial in trials),
+        buy_and_hold=compared.rules["buy_and_hold"]["log_return"],
+    )
+
+
+def _write_joined(
+    root: Path,
+    runs: Sequence[PanelRun],
+    played: Sequence[Mapping[str, Account]],
+    compared: Sequence[Mapping[str, Compared]],
+) -> None:
+    """The test rollouts of every rule, and of every seed where there are several folds, end to end."""
+    folder = root / "rollouts"
+    folder.mkdir(exist_ok=True)
+    test = [fold["test"].accounts for fold in compared]
+    for name in NAMES:
+        if all(name in accounts for accounts in test):
+            done = [accounts[name] for accounts in test]
+            _joined_frame(runs, done).write_parquet(folder / f"{name}_test.parquet")
+    folds = len(runs)
+    if folds > 1:
+        for seed, start in enumerate(range(0, len(played), folds)):
+            done = [lane["test"] for lane in played[start : start + folds]]
+            _joined_frame(runs, done).write_parquet(folder / f"walk_{seed}_test.parquet")
+
+
+def _joined_frame(runs: Sequence[PanelRun], accounts: Sequence[Account]) -> Frame:
+    frames = [rollout_frame(run, "test", done) for run, done in zip(runs, accounts, strict=True)]
+    whole = joined(accounts)
+    equity = pl.Series("equity", np.exp(whole.log_value[1:]))
+    drawdown = pl.Series("drawdown", metrics.drawdowns(whole.log_value)[1:])
+    return pl.concat(frames).with_columns(equity, drawdown)
+
+
+def draw(runs: Sequence[PanelRun], trained: Trained, lane: int, outcome: Outcome) -> None:
+    """The trial's weights over the test split of its fold, and what each asset added."""
+    run, folder = runs[lane % len(runs)], trained.trials[lane] / "plots"
+    done = _recorded(run, "test", trained.lanes[lane].learner)
+    frame = rollout_frame(run, "test", done)
+    assets = run.prepared.assets
+    trained.paint(
+        plots.write, partial(plots.weights_over_time, frame, assets), folder / "weights.png"
+    )
+    parts = attribution(done, assets)
+    trained.paint(plots.write, partial(plots.contributions, parts), folder / "contributions.png")
