@@ -46,6 +46,8 @@ def test_bounds_and_defaults_are_in_words():
     fees = [row for row in rows if row.startswith("| `env.fee` ")]
     assert len(fees) == 2, "one asset's and a portfolio's"
     assert all("| `0.001` | number, at least 0, less than 1 |" in fee for fee in fees)
+    (env,) = [row for row in rows if row.startswith("| `env` ")]
+    assert env.endswith("| The environment. The account. |"), "two domains say the same"
     (skip,) = [row for row in rows if row.startswith("| `env.atari.frame_skip` ")]
     assert "| `4` | whole number, at least 1, at most 60 |" in skip
     (path,) = [row for row in rows if row.startswith("| `env.wrappers.path` ")]

@@ -95,12 +95,15 @@ def _classes_in(schema: Any) -> list[str]:
 def _scenario_part(domains: list[Schema]) -> str:
     """The scenario's own keys, its sections among them; which of these a scenario has, its domain says."""
     properties: dict[str, Any] = {}
+    meanings: dict[str, dict[str, None]] = {}  # of each key, every domain's once, in their order
     for domain in domains:
         for key, schema in domain["properties"].items():
-            known = properties.setdefault(key, schema)
-            if known.get("description") != schema.get("description"):
-                both = f"{known['description']} {schema['description']}"
-                properties[key] = {**known, "description": both}
+            properties.setdefault(key, schema)
+            meanings.setdefault(key, {})[schema["description"]] = None
+    properties = {
+        key: {**schema, "description": " ".join(meanings[key])}
+        for key, schema in properties.items()
+    }
     first = {key: properties[key] for key in sorted(properties, key=lambda key: key in LAST)}
     return "\n\n".join(["## The scenario itself", _table("", first, [])])
 

@@ -2,7 +2,6 @@
 
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from proxima.domains.trading.edge import edge
 from proxima.domains.trading.page import METRICS as TRADING_METRICS
@@ -33,9 +32,6 @@ from proxima.report.numbers import Write, figure, has_interval, interval, share,
 from proxima.report.page import Page, RunData
 from proxima.report.trials import MOST_ROWS, trials_table
 from proxima.run.results import Aggregate, Summary, TrialResult
-
-if TYPE_CHECKING:
-    pass
 
 METRICS: dict[str, tuple[str, Write]] = {
     **{
