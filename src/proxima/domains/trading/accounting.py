@@ -11,12 +11,14 @@ While a target stays, cash and stock each only grow by themselves: between two t
 in the price, and no loop over time is needed. Borrowed cash grows by 1 + r a bar, borrowed stock too.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
+A = TypeVar("A")  # an account
 
 RUIN_REWARD = -10.0
 """The log return of a bar that ruins: a value that fell below e⁻¹⁰ of itself, or to 0 and less."""
@@ -65,8 +67,18 @@ def hold(weight: float, market_return: float, borrow_rate: float) -> tuple[float
 
 
 def log_value(log_returns: ArrayLike) -> Floats:
-    """ln(value / first value) before the first bar and after every bar, (T + 1,)."""
-    return np.concatenate([[0.0], np.cumsum(np.asarray(log_returns, np.float64))])
+    """ln(value / first value) before the first bar and after every bar, (T + 1, ...) of (T, ...)."""
+    earned = np.asarray(log_returns, np.float64)
+    return np.concatenate([np.zeros((1, *earned.shape[1:])), np.cumsum(earned, axis=0)])
+
+
+def joined(accounts: Sequence[A]) -> A:
+    """Accounts one after the other, each with what the last one left, in cash; of one asset or several."""
+    first: Any = accounts[0]
+    names = [name for name in first._fields if name != "log_value"]
+    bars = {name: np.concatenate([getattr(done, name) for done in accounts]) for name in names}
+    whole: A = first._replace(**bars, log_value=log_value(bars["log_return"]))
+    return whole
 
 
 def account(

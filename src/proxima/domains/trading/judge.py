@@ -61,7 +61,9 @@ class PriceRun(NamedTuple):
     data: DataConfig
     env: TradingEnvConfig
     prepared: Prepared
-    record: dict[str, Callable[[PyTree], Recording]]  # a learner's greedy run over each whole split
+    record: Mapping[
+        str, Callable[[PyTree], Recording]
+    ]  # a learner's greedy run over each whole split
     tried: int = 1  # configurations among which the settings were chosen
 
 

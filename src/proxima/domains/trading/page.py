@@ -133,24 +133,25 @@ def _sentence(summary: Summary) -> list[html.Content]:
         for name in COLUMNS
         if others[name] is not None
     )
+    rules = {NAMES[name]: _earned(others, name) for name in ("buy_and_hold", "momentum", "random")}
     return [
         "On the test split, which training never saw, the agent makes a log return after fees of ",
         html.tag("strong", figure(earned.iqm)),
-        f"{over}; {beside}. {_verdict(earned, others)} {edge(evidence(summary))}".rstrip(),
+        f"{over}; {beside}. {beside_others(earned, rules)} {edge(evidence(summary))}".rstrip(),
     ]
 
 
-def _verdict(earned: Aggregate, others: SplitReferences) -> str:
-    """Where the interval over trials lies next to the baselines."""
+def beside_others(earned: Aggregate, others: Mapping[str, float | None]) -> str:
+    """Where the interval over trials lies next to the log returns of others, by what they are called."""
     if earned.low is None or earned.high is None:
         return "One trial says nothing about the next: run several for an interval."
     sides: dict[str, list[str]] = {"above": [], "below": [], "not told apart from": []}
-    for name in ("buy_and_hold", "momentum", "random"):
-        value = _earned(others, name)
-        side = "above" if earned.low > value else "not told apart from"
-        sides["below" if earned.high < value else side].append(NAMES[name])
+    for name, value in others.items():
+        if value is not None:
+            side = "above" if earned.low > value else "not told apart from"
+            sides["below" if earned.high < value else side].append(name)
     parts = [f"{side} {listed(names)}" for side, names in sides.items() if names]
-    return f"The interval is {', '.join(parts)}."
+    return f"The interval is {'; '.join(parts)}."
 
 
 def listed(names: list[str]) -> str:

@@ -4,7 +4,7 @@ A rollout is one pass of a policy over one split. Its frame has a row per decisi
 fill_price, target, weight, log_return, equity, drawdown.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -55,22 +55,41 @@ class Rollouts(NamedTuple):
     borders: tuple[int, ...] = ()  # bars at which another fold begins; trials are then whole walks
 
 
-def read_rollouts(run: RunData) -> Rollouts:
-    """The frames of a run on the test split, with the columns that pictures and tables use."""
+def read_rollouts(
+    run: RunData,
+    names: Iterable[str] = REFERENCES,
+    columns: Sequence[str] = COLUMNS,
+    own_columns: Sequence[str] | None = COLUMNS,
+) -> Rollouts:
+    """The frames of a run on the test split, as far as the files exist.
+
+    `names` are those of references, of which `columns` are read; of trials it is `own_columns`, or all.
+    """
     import polars as pl
 
-    walk = run.summary.details.walk
+    walk, walked = run.summary.details.walk, run.directory / "rollouts"
     trials = {k: run.trial(k) / "rollouts" / "test.parquet" for k in range(len(run.summary.trials))}
     if walk is not None:
-        walked = run.directory / "rollouts"
         trials = {k: walked / f"walk_{k}_test.parquet" for k in range(len(walk.seeds))}
-    others = {name: run.directory / "rollouts" / f"{name}_test.parquet" for name in REFERENCES}
+    others = {name: walked / f"{name}_test.parquet" for name in names}
+    kept, own = list(columns), None if own_columns is None else list(own_columns)
     return Rollouts(
-        {k: pl.read_parquet(path, columns=COLUMNS) for k, path in trials.items() if path.is_file()},
-        {k: pl.read_parquet(path, columns=COLUMNS) for k, path in others.items() if path.is_file()},
+        {k: pl.read_parquet(path, columns=own) for k, path in trials.items() if path.is_file()},
+        {k: pl.read_parquet(path, columns=kept) for k, path in others.items() if path.is_file()},
         periods_per_year(run),
         () if walk is None else tuple(accumulate(fold.bars for fold in walk.folds[:-1])),
     )
+
+
+def end_to_end(folds: Sequence["pl.DataFrame"], log_value: Floats) -> "pl.DataFrame":
+    """The rollouts of folds as one; `log_value` is that of their joined account."""
+    import polars as pl
+
+    from proxima.domains.trading.metrics import drawdowns
+
+    equity = pl.Series("equity", np.exp(log_value[1:]))
+    drawdown = pl.Series("drawdown", drawdowns(log_value)[1:])
+    return pl.concat(folds).with_columns(equity, drawdown)
 
 
 def periods_per_year(run: RunData) -> float:

@@ -15,13 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
-from proxima.core.errors import ProximaError
 from proxima.domains.domain import Trained, Verdict
 from proxima.domains.trading import metrics
-from proxima.domains.trading.accounting import Account, log_value
+from proxima.domains.trading.accounting import Account, joined
 from proxima.domains.trading.config import DataConfig
 from proxima.domains.trading.data import one_fold, prepare_source, read_source
 from proxima.domains.trading.judge import (
@@ -31,6 +29,7 @@ from proxima.domains.trading.judge import (
     assess_splits,
     chance_ends,
     draw,
+    judge,
     play_splits,
     references,
     rollout_frame,
@@ -41,7 +40,7 @@ from proxima.domains.trading.market import SPLITS, Prepared
 from proxima.domains.trading.overall import Year, chance_of, say_alarms, year_of
 from proxima.domains.trading.overfitting import overfitting_of
 from proxima.domains.trading.results import Fold, References, SplitReferences, TradingTrial, Walk
-from proxima.domains.trading.rollouts import REFERENCES
+from proxima.domains.trading.rollouts import REFERENCES, end_to_end
 from proxima.domains.trading.splits import day_of
 from proxima.domains.trading.timing import decisions
 from proxima.run.files import plain
@@ -59,29 +58,11 @@ def prepare_folds(config: DataConfig, name: str) -> list[Prepared]:
     return [prepare_source(source, one_fold(config, fold)) for fold in range(folds)]
 
 
-def check_trials(trials: int, folds: int) -> None:
-    """An error where trials are not whole walks over all folds."""
-    if trials % folds:
-        raise ProximaError(
-            f"trials: {trials} trials are no whole walks over {folds} folds; make trials a multiple of "
-            "data.split.folds, or set data.split.fold to one of them"
-        )
-
-
-def noted(folds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What is noted of the data: of one fold its fingerprint, of a walk with the test splits of all."""
-    first, last = folds[0], folds[-1]
-    if len(folds) == 1:
-        return dict(first)
-    tests = [fold["splits"]["test"] for fold in folds]
-    test = {
-        "rows": sum(each["rows"] for each in tests),
-        "first": tests[0]["first"],
-        "last": last["splits"]["test"]["last"],
-        "prices_sha256": first["prices_sha256"],
-        "folds": [each["first"] for each in tests],
-    }
-    return {**first, "splits": {**first["splits"], "test": test}}
+def judge_folds(runs: Sequence[PriceRun], trained: Trained, outcomes: list[Outcome]) -> Verdict:
+    """The outcomes with what each trial made of the prices: of one fold, or of all as walks."""
+    if len(runs) == 1:
+        return judge(runs[0], trained, outcomes)
+    return judge_walk(runs, trained, outcomes)
 
 
 def judge_walk(runs: Sequence[PriceRun], trained: Trained, outcomes: list[Outcome]) -> Verdict:
@@ -140,15 +121,6 @@ def stitch(folds: Sequence[Mapping[str, Played]]) -> dict[str, Played]:
     }
 
 
-def joined(accounts: Sequence[Account]) -> Account:
-    """Accounts one after the other, each with what the last one left, in cash."""
-    together = {
-        name: np.concatenate([getattr(done, name) for done in accounts])
-        for name in ("target", "weight", "traded", "log_return", "ruined")
-    }
-    return Account(**together, log_value=log_value(together["log_return"]))
-
-
 def stitched_references(runs: Sequence[PriceRun], accounts: Accounts, year: Year) -> References:
     """What others made of the same walk; one that some fold does not have, the walk has not either."""
 
@@ -194,10 +166,7 @@ def _walk_frame(runs: Sequence[PriceRun], accounts: Sequence[Account]) -> pl.Dat
         rollout_frame(run.prepared.test, run.env, done)
         for run, done in zip(runs, accounts, strict=True)
     ]
-    whole = joined(accounts)
-    equity = pl.Series("equity", np.exp(whole.log_value[1:]))
-    drawdown = pl.Series("drawdown", metrics.drawdowns(whole.log_value)[1:])
-    return pl.concat(frames).with_columns(equity, drawdown)
+    return end_to_end(frames, joined(accounts).log_value)
 
 
 def _fold(run: PriceRun, trials: Sequence[TradingTrial], compared: References) -> Fold:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from proxima.core.errors import ProximaError
-from proxima.domains.trading.accounting import RUIN_GROWTH, RUIN_REWARD, Floats
+from proxima.domains.trading.accounting import RUIN_GROWTH, RUIN_REWARD, Floats, log_value
 
 ROUNDING = 1e-15  # of a value: smaller steps are none
 
@@ -102,7 +102,7 @@ def account(
         name: np.stack([getattr(bar, name) for bar in bars])
         for name in ("held", "traded", "cost", "contribution", "log_return", "ruined")
     }
-    return Account(target=targets, log_value=log_values(columns["log_return"]), **columns)
+    return Account(target=targets, log_value=log_value(columns["log_return"]), **columns)
 
 
 def bar_by_bar(
@@ -122,11 +122,6 @@ def side_by_side(together: Account) -> list[Account]:
     """Each of the accounts along the second axis by itself."""
     count = together.log_return.shape[1]
     return [Account._make(column[:, index] for column in together) for index in range(count)]
-
-
-def log_values(log_returns: Floats) -> Floats:
-    """ln(value / first value) before the first bar and after every bar, (T + 1, ...)."""
-    return np.concatenate([np.zeros((1, *log_returns.shape[1:])), np.cumsum(log_returns, axis=0)])
 
 
 def _check(targets: Floats, returns: Floats, fee: float) -> None:

@@ -15,14 +15,13 @@ import numpy as np
 
 from proxima.core.errors import ProximaError
 from proxima.domains.trading import metrics
-from proxima.domains.trading.accounting import Floats
+from proxima.domains.trading.accounting import Floats, joined
 from proxima.domains.trading.overall import Year, chance_of, score
 from proxima.domains.trading.portfolio import rules
 from proxima.domains.trading.portfolio.accounting import (
     Account,
     account,
     bar_by_bar,
-    log_values,
     side_by_side,
 )
 from proxima.domains.trading.portfolio.config import PortfolioEnvConfig
@@ -122,13 +121,6 @@ def account_of(stretch: Stretch, env: PortfolioEnvConfig, targets: Floats) -> Ac
             "data, or of another window or fill"
         )
     return done
-
-
-def joined(accounts: Sequence[Account]) -> Account:
-    """Accounts one after the other, each with what the last one left, in cash."""
-    names = [name for name in Account._fields if name != "log_value"]
-    together = {name: np.concatenate([getattr(done, name) for done in accounts]) for name in names}
-    return Account(**together, log_value=log_values(together["log_return"]))
 
 
 def references_of(

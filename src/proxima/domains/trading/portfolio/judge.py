@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from proxima.core.types import PyTree
 from proxima.domains.domain import Trained, Verdict
 from proxima.domains.trading import metrics
-from proxima.domains.trading.accounting import Floats
+from proxima.domains.trading.accounting import Floats, joined
 from proxima.domains.trading.market import SPLITS
 from proxima.domains.trading.overall import Year, overall, say_alarms, year_of
 from proxima.domains.trading.overfitting import overfitting_of
@@ -34,7 +34,6 @@ from proxima.domains.trading.portfolio.assess import (
     assess,
     closes_known,
     compare_stretch,
-    joined,
     references_of,
 )
 from proxima.domains.trading.portfolio.config import PanelConfig, PortfolioEnvConfig
@@ -50,6 +49,7 @@ from proxima.domains.trading.portfolio.results import (
 )
 from proxima.domains.trading.preview import SPLIT, Previewed
 from proxima.domains.trading.results import Fold
+from proxima.domains.trading.rollouts import end_to_end
 from proxima.domains.trading.splits import day_of
 from proxima.domains.trading.timing import decisions
 from proxima.run.files import plain
@@ -263,10 +263,7 @@ def _write_joined(
 
 def _joined_frame(runs: Sequence[PanelRun], accounts: Sequence[Account]) -> Frame:
     frames = [rollout_frame(run, "test", done) for run, done in zip(runs, accounts, strict=True)]
-    whole = joined(accounts)
-    equity = pl.Series("equity", np.exp(whole.log_value[1:]))
-    drawdown = pl.Series("drawdown", metrics.drawdowns(whole.log_value)[1:])
-    return pl.concat(frames).with_columns(equity, drawdown)
+    return end_to_end(frames, joined(accounts).log_value)
 
 
 def draw(runs: Sequence[PanelRun], trained: Trained, lane: int, outcome: Outcome) -> None:

@@ -1,11 +1,11 @@
 """What a report says about a run of portfolios: the result beside rules and hindsight, and what was held."""
 
 from functools import partial
-from itertools import accumulate
 
 from proxima.domains.trading.edge import edge
 from proxima.domains.trading.page import METRICS as TRADING_METRICS
 from proxima.domains.trading.page import (
+    beside_others,
     calendar_table,
     deflated_figure,
     folds_section,
@@ -20,18 +20,17 @@ from proxima.domains.trading.portfolio.results import (
     NAMES,
     RULES,
     Attribution,
-    PortfolioReferences,
     PortfolioSummary,
     evidence,
     judged,
 )
-from proxima.domains.trading.rollouts import Rollouts, times
+from proxima.domains.trading.rollouts import Rollouts, read_rollouts, times
 from proxima.report import html, returns
 from proxima.report.chosen import median_index
 from proxima.report.numbers import Write, figure, has_interval, interval, share, with_interval
 from proxima.report.page import Page, RunData
 from proxima.report.trials import MOST_ROWS, trials_table
-from proxima.run.results import Aggregate, Summary, TrialResult
+from proxima.run.results import Summary, TrialResult
 
 METRICS: dict[str, tuple[str, Write]] = {
     **{
@@ -57,7 +56,7 @@ LEAST_WINDOW = 20  # bars of a rolling ratio
 def page(run: RunData) -> Page:
     """The result beside the rules, learning, weights and contributions of the median trial, every trial."""
     summary: Summary = run.summary
-    rollouts = read_rollouts(run)
+    rollouts = read_rollouts(run, NAMES, ("time", "log_return"), own_columns=None)
     earned = [float(rollout["log_return"].sum()) for rollout in rollouts.trials.values()]
     index = median_index(earned)
     median = None if index is None else list(rollouts.trials)[index]
@@ -90,25 +89,6 @@ def page(run: RunData) -> Page:
     )
 
 
-def read_rollouts(run: RunData) -> Rollouts:
-    """The frames of a run on the test split, as far as the files exist."""
-    import polars as pl
-
-    details: PortfolioSummary = run.summary.details
-    walk, folder = details.walk, run.directory / "rollouts"
-    trials = {k: run.trial(k) / "rollouts" / "test.parquet" for k in range(len(run.summary.trials))}
-    if walk is not None:
-        trials = {k: folder / f"walk_{k}_test.parquet" for k in range(len(walk.seeds))}
-    others = {name: folder / f"{name}_test.parquet" for name in NAMES}
-    columns = ["time", "log_return"]
-    return Rollouts(
-        {k: pl.read_parquet(path) for k, path in trials.items() if path.is_file()},
-        {k: pl.read_parquet(path, columns=columns) for k, path in others.items() if path.is_file()},
-        details.periods_per_year,
-        () if walk is None else tuple(accumulate(fold.bars for fold in walk.folds[:-1])),
-    )
-
-
 def _sentence(summary: Summary) -> list[html.Content]:
     """What the agent makes on the test split, and what anybody else would have made."""
     details: PortfolioSummary = summary.details
@@ -125,28 +105,14 @@ def _sentence(summary: Summary) -> list[html.Content]:
         for key, name in HINDSIGHT.items()
         if key in others.rules
     )
+    rules = {NAMES[name]: others.rules[name]["log_return"] for name in ONLINE}
     return [
         f"On the test split, which training never saw, {len(details.assets)} assets in one account make a "
         "log return after costs of ",
         html.tag("strong", figure(earned.iqm)),
         f"{over}; {online}, random weights {figure(others.random.mean)}. With hindsight: {known}. "
-        f"{_verdict(earned, others)} {edge(evidence(summary))}".rstrip(),
+        f"{beside_others(earned, rules)} {edge(evidence(summary))}".rstrip(),
     ]
-
-
-def _verdict(earned: Aggregate, others: PortfolioReferences) -> str:
-    """Where the interval over trials lies next to the rules."""
-    if earned.low is None or earned.high is None:
-        return "One trial says nothing about the next: run several for an interval."
-    sides: dict[str, list[str]] = {"above": [], "below": [], "not told apart from": []}
-    for name in ONLINE:
-        value = others.rules[name]["log_return"]
-        if value is None:
-            continue
-        side = "above" if earned.low > value else "not told apart from"
-        sides["below" if earned.high < value else side].append(NAMES[name])
-    parts = [f"{side} {listed(names)}" for side, names in sides.items() if names]
-    return f"The interval is {'; '.join(parts)}."
 
 
 def _key_figures(summary: Summary) -> list[tuple[str, html.Content]]:
