@@ -48,6 +48,7 @@ class Key(NamedTuple):
     kind: Literal["line", "area", "mark"] = "line"
     style: Any = "-"  # the line's dashes or the mark's shape, as matplotlib writes them
     thick: float = 1.6
+    opacity: float = FAINT  # of an area
 
     @property
     def width(self) -> float:
@@ -91,7 +92,7 @@ def _write_keys(figure: Any, middle: float, keys: Sequence[Key]) -> None:
         if key.kind == "line":
             style.stroke(figure, ends, [middle] * 2, ls=key.style, linewidth=key.thick, **colour)
         elif key.kind == "area":
-            area = {"alpha": FAINT, "linewidth": 9, "solid_capstyle": "butt"}
+            area = {"alpha": key.opacity, "linewidth": 9, "solid_capstyle": "butt"}
             style.stroke(figure, ends, [middle] * 2, **colour, **area)
         else:
             mark = {"marker": key.style, "markersize": 6, "linestyle": "none"}

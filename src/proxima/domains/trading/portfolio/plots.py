@@ -39,7 +39,8 @@ COLOURS = (
     *(style.BLUE, style.VERMILLION, style.GREEN, style.PURPLE, style.ORANGE, style.SKY),
     "#8C564B",
 )
-OTHERS, CASH = "#A6A6A6", "#ECECEC"
+OTHERS, CASH = "#A6A6A6", "#DCDCDC"
+STRONG = 0.75  # opacity of areas
 NOTHING = 1e-12  # of a log return
 
 
@@ -71,9 +72,9 @@ def weights_over_time(
         layers.append((f"{len(rest)} others", OTHERS, mean[:, rest]))
     cash = 1 - mean.sum(axis=1)
     long_only = bool((held >= 0).all())
-    keys = [panels.Key(name, colour, "area") for name, colour, _ in layers]
+    keys = [panels.Key(name, colour, "area", opacity=STRONG) for name, colour, _ in layers]
     if long_only:
-        keys.append(panels.Key("cash", CASH, "area"))
+        keys.append(panels.Key("cash", CASH, "area", opacity=STRONG))
     figure, (panel,) = panels.new(title, keys, [2.6], width)
     across = panels.bar_edges(rollout)[starts]
     above, below = np.zeros(len(mean)), np.zeros(len(mean))
@@ -131,7 +132,7 @@ def _stack(panel: Any, across: Floats, base: Floats, size: Floats, colour: str) 
     top = base + size
     if np.any(size != 0):
         edges = np.append(top, top[-1:]), np.append(base, base[-1:])
-        panel.fill_between(across, *edges, step="post", color=colour, alpha=0.75, linewidth=0)
+        panel.fill_between(across, *edges, step="post", color=colour, alpha=STRONG, linewidth=0)
     return top
 
 
