@@ -11,6 +11,7 @@ from proxima.live.previews import Previews
 from proxima.live.runs import Followed, Opened, OpenedSearch
 from proxima.live.tail import Appended, Tail, last_row, sampled_lines
 from proxima.run.files import keep_rows_until
+from proxima.run.lock import locked
 from proxima.run.preview import keep_preview_until, write_preview
 from proxima.run.standing import NAME, Standing
 from proxima.train.stage import Chart, Preview
@@ -148,6 +149,28 @@ def run_directory(output):
     (root / "run.json").write_text('{"status": "finished", "started": "2026", "trials": 1}')
     (root / "scenario.yaml").write_text("training: {max_steps: 100}\nseed: 3\n")
     return root
+
+
+@pytest.mark.parametrize(
+    ("status", "at_work", "killed"),
+    [
+        ("running", "running", "stopped"),
+        ("finishing", "finishing", "stopped"),
+        ("finished", "running", "finished"),  # resumed, and about to say so
+        ("interrupted", "running", "stopped"),
+        ("failed", "running", "failed"),
+    ],
+)
+def test_the_state_is_what_the_process_at_work_does(tmp_path, status, at_work, killed):
+    root = run_directory(tmp_path)
+    followed = Followed(tmp_path, root)
+    (root / "run.json").write_text(json.dumps({"status": status, "started": "2026", "trials": 1}))
+    with locked(root):
+        entry = followed.entry()
+        assert (entry.state, entry.process) == (at_work, os.getpid())
+        assert entry.seconds_left is None or at_work == "running"
+    entry = followed.entry()
+    assert (entry.state, entry.process) == (killed, None)
 
 
 def test_the_list_says_what_the_run_says_and_of_older_runs_what_it_can(tmp_path):

@@ -32,7 +32,8 @@ BROKEN = (
     "loss/",
     "train/grad_norm",
 )  # as `train.stage.is_watched`: a trial stops where one is not finite
-STATES = {"running": "running", "finishing": "running", "finished": "finished", "failed": "failed"}
+AT_WORK = ("running", "finishing")  # finishing: it is judged, drawn and written
+STATES = (*AT_WORK, "finished", "failed")  # of run.json; whatever else it says has stopped
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -158,13 +159,14 @@ class Followed:
 
     def _state(self) -> tuple[str, int | None]:
         """The state, and the process at work where it is one of this machine."""
-        status = STATES.get(str(self.info.get("status")), "stopped")
+        status = str(self.info.get("status"))
         holder = holder_of(self.root)
         if holder is not None and is_at_work(holder):
-            return "running", holder.process
+            return status if status in AT_WORK else "running", holder.process
         # a lock that another machine holds cannot be checked here; what was killed has not noted that
-        elsewhere = holder is not None and status == "running" and not self._is_ours(holder)
-        return ("running" if elsewhere else "stopped") if status == "running" else status, None
+        elsewhere = holder is not None and not self._is_ours(holder)
+        known = status in STATES and (elsewhere or status not in AT_WORK)
+        return status if known else "stopped", None
 
     @staticmethod
     def _is_ours(holder: Any) -> bool:

@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from proxima.core.errors import ProximaError
 from proxima.core.types import PyTree
@@ -147,8 +146,8 @@ def previewed(prices: PriceRun, record: Callable[[PyTree], Recording]) -> Previe
     market, env = prices.prepared.split(SPLIT), prices.env
     rows = decisions(market, env)
 
-    def log_value(actions: NDArray) -> Floats:
-        return account_of(market, env, targets_of(actions, env)).log_value
+    def log_value(played: Recording) -> Floats:
+        return account_of(market, env, targets_of(played.actions, env)).log_value
 
     return Previewed(
         time=market.time[rows.start : rows.stop + 1],

@@ -26,7 +26,7 @@ class Previewed(NamedTuple):
 
     time: NDArray[np.datetime64]  # of every decision, and of the bar after the last
     record: Callable[[PyTree], Recording]  # a policy's greedy run over all of it
-    log_value: Callable[[NDArray], Floats]  # what recorded actions make of it, from 0 on
+    log_value: Callable[[Recording], Floats]  # what such a run makes of it, from 0 on
     held: Callable[[], Floats]  # the same of buying and holding
 
 
@@ -41,7 +41,7 @@ def _preview(
 ) -> Preview:
     fold = trial % len(folds)
     seen = folds[fold]
-    equity = _equity(seen.log_value(seen.record(policy).actions))
+    equity = _equity(seen.log_value(seen.record(policy)))
     shown = _shown(len(equity))
     lines = {"equity": equity[shown].tolist(), HOLDING: held(fold)[shown].tolist()}
     title = f"Equity on the {SPLIT} split" + (f" of fold {fold}" if len(folds) > 1 else "")

@@ -23,8 +23,9 @@ function row(entry) {
   const line = made("tr");
   if (entry.id === open.id) line.setAttribute("aria-current", "true");
   const cells = [0, 1, 2, 3, 4].map(() => made("td"));
-  const link = made("a", entry.name, { href: `#${encodeURIComponent(entry.id)}` });
+  const link = made("a", "", { href: `#${encodeURIComponent(entry.id)}` });
   const kind = entry.kind === "search" ? "search " : "";
+  link.append(...entry.name.split(/(?<=_)/).flatMap(part => [part, made("wbr")]));
   cells[0].append(link, made("small", kind + entry.id.split("/").pop()));
   cells[1].append(made("span", entry.state, { class: entry.state }));
   if (entry.fraction != null) {
@@ -68,10 +69,13 @@ const HEIGHT = 320;
 const width = holder => holder.clientWidth || 300;
 const brief = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 4 });
 
+// An axis as wide as the longest of its numbers needs.
+const room = (plot, values) => Math.max(50, 22 + 7 * Math.max(0, ...(values ?? []).map(value => String(value ?? "").length)));
+
 function axes(isTime = false) {
   const plain = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
   const steps = (plot, values) => values.map(value => Math.abs(value) < 10_000 ? number(value) : brief.format(value));
-  return [isTime ? plain : { ...plain, values: steps }, plain];
+  return [isTime ? plain : { ...plain, values: steps }, { ...plain, size: room }];
 }
 
 function draw(holder, kind, [first, ...rest], data, extra = {}) {
@@ -94,7 +98,7 @@ function clearPlots(keep = () => false) {
 
 // The middle of the trials with its interval and, where they are few, a thin line for each trial.
 function banded(bands, label, stroke) {
-  const empty = bands.steps.map(() => null), lines = Object.entries(bands.lines);
+  const empty = bands.steps.map(() => null), lines = bands.trials === 1 ? [] : Object.entries(bands.lines);
   const edge = name => ({ label: name, stroke: "transparent", points: { show: false }, spanGaps: true });
   const thin = ([trial]) => ({ label: `trial ${trial}`, stroke: colour("--soft"), width: 0.7, points: { show: false }, spanGaps: true });
   return {
@@ -103,7 +107,7 @@ function banded(bands, label, stroke) {
   };
 }
 
-const middle = bands => `Interquartile mean of ${bands.trials} trial(s)${bands.low ? ", with its interval" : ""}`;
+const middle = bands => bands.trials === 1 ? "One trial" : `Interquartile mean of ${bands.trials} trials${bands.low ? ", with its interval" : ""}`;
 
 function showBands(message) {
   const bands = message.bands;

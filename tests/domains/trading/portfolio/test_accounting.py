@@ -7,8 +7,14 @@ import numpy as np
 import pytest
 
 from proxima.core.errors import ProximaError
-from proxima.domains.trading.portfolio.accounting import account, kept_value, side_by_side
+from proxima.domains.trading.portfolio.accounting import (
+    account,
+    held_log_value,
+    kept_value,
+    side_by_side,
+)
 from proxima.domains.trading.portfolio.oracles import best_constant
+from proxima.domains.trading.portfolio.rules import buy_and_hold
 
 NYSE_O = (
     14.50,
@@ -55,6 +61,13 @@ def test_an_account_is_what_one_keeps_by_hand(cost, short):
     values = by_hand(targets.tolist(), returns.tolist(), cost, 0.0003)
     np.testing.assert_allclose(done.log_value, np.log(values), rtol=0, atol=1e-8)
     assert not done.ruined.any()
+
+
+@pytest.mark.parametrize("cost", [0.0, 0.02])
+def test_what_is_bought_once_needs_no_loop(cost):
+    returns = moves(200, 5, 6)
+    bar_by_bar = account(buy_and_hold(returns), returns, cost).log_value
+    np.testing.assert_allclose(held_log_value(returns, cost), bar_by_bar, rtol=0, atol=1e-12)
 
 
 def test_what_a_trade_leaves_pays_for_the_trade():

@@ -1,6 +1,7 @@
 """Runs of portfolios from files to the page: what is reported adds up, walks are their folds."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import jax
@@ -101,6 +102,20 @@ def test_evaluation_returns_are_the_accounts(run):
     for trial in run[0].trials:
         earned = trial.details.splits["test"].agent["log_return"]
         assert trial.evaluation.return_mean == pytest.approx(earned, abs=1e-4)
+
+
+def test_onlookers_see_the_equity_of_a_trials_newest_evaluation(run):
+    summary, root = run
+    held = summary.details.references["validation"].rules["buy_and_hold"]["log_return"]
+    for trial in range(2):
+        preview = json.loads((root / f"trial_{trial}" / "preview.json").read_text())
+        (chart,) = preview["charts"]
+        rows = map(json.loads, (root / f"trial_{trial}" / "metrics.jsonl").read_text().splitlines())
+        (evaluated,) = [row["eval/return_mean"] for row in rows if row["step"] == preview["step"]]
+        lines = chart["lines"]
+        assert np.log(lines["equity"][-1]) == pytest.approx(evaluated, abs=1e-4)
+        assert np.log(lines["buy and hold"][-1]) == pytest.approx(held, abs=1e-9)
+        assert len(chart["x"]) == len(lines["equity"]) == len(lines["buy and hold"])
 
 
 def test_the_page_shows_weights_contributions_and_the_rules(run):

@@ -118,6 +118,15 @@ def bar_by_bar(
         weights, ended = bar.weights, ended | bar.ruined
 
 
+def held_log_value(returns: Floats, fee: float) -> Floats:
+    """The log values (T + 1,) of as much of each asset, bought at the first bar and held; without a loop."""
+    assets = returns.shape[1]
+    weights = np.full(assets, 1 / assets)
+    kept = kept_value(np.zeros(assets), weights, fee)
+    grown = kept * (np.cumprod(1 + returns, axis=0) @ weights)
+    return np.concatenate([[0.0], np.log(grown)])
+
+
 def side_by_side(together: Account) -> list[Account]:
     """Each of the accounts along the second axis by itself."""
     count = together.log_return.shape[1]

@@ -56,6 +56,11 @@ class PortfolioEnvConfig:
     """Bars of features in an observation."""
 
     @property
+    def pays_log_return(self) -> bool:
+        """Whether rewards are log returns and nothing else."""
+        return self.reward == "log_return" and not (self.turnover_penalty or self.drawdown_penalty)
+
+    @property
     def gross(self) -> float:
         """The most that all weights are together."""
         return 1.0 if self.weights == "long_only" else self.leverage

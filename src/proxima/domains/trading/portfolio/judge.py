@@ -15,19 +15,17 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from proxima.core.types import PyTree
 from proxima.domains.domain import Trained, Verdict
 from proxima.domains.trading import metrics
 from proxima.domains.trading.accounting import Floats, joined
+from proxima.domains.trading.accounting import log_value as log_value_of
 from proxima.domains.trading.market import SPLITS
 from proxima.domains.trading.overall import Year, overall, say_alarms, year_of
 from proxima.domains.trading.overfitting import overfitting_of
 from proxima.domains.trading.portfolio import plots, rules
-from proxima.domains.trading.portfolio.accounting import (
-    Account,
-)
+from proxima.domains.trading.portfolio.accounting import Account, held_log_value
 from proxima.domains.trading.portfolio.assess import (
     Compared,
     account_of,
@@ -35,6 +33,7 @@ from proxima.domains.trading.portfolio.assess import (
     closes_known,
     compare_stretch,
     references_of,
+    returns_of,
 )
 from proxima.domains.trading.portfolio.config import PanelConfig, PortfolioEnvConfig
 from proxima.domains.trading.portfolio.data import PreparedPanel
@@ -128,11 +127,15 @@ def previewed(run: PanelRun, record: Callable[[PyTree], Recording]) -> Previewed
     stretch, env = run.prepared.splits[SPLIT], run.env
     rows = decisions(stretch, env)
 
-    def log_value(actions: NDArray) -> Floats:
-        return account_of(stretch, env, targets_of(actions, env)).log_value
+    def log_value(played: Recording) -> Floats:
+        if env.pays_log_return:  # which is the account in float32, without a loop over the bars
+            return log_value_of(
+                np.pad(played.rewards, (0, rows.stop - rows.start - len(played.rewards)))
+            )
+        return account_of(stretch, env, targets_of(played.actions, env)).log_value
 
     def held() -> Floats:
-        return account_of(stretch, env, rules.buy_and_hold(stretch.close[rows])).log_value
+        return held_log_value(returns_of(stretch, env), env.fee)
 
     return Previewed(stretch.time[rows.start : rows.stop + 1], record, log_value, held)
 
