@@ -178,6 +178,7 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
     with needs_extra("serve", "proxima serve"):
         import uvicorn
     with bound_socket(settings.host, settings.port) as listening:
+        say(f"Loading and compiling {settings.reference}")
         service = make_service(settings)
         config = uvicorn.Config(
             make_app(service),
@@ -189,7 +190,8 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
         )
         host, port = listening.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
-        say(f"Serving at http://{shown}:{port}/  (its page: /docs; Ctrl-C ends it)")
+        address = f"http://{shown}:{port}"
+        say(f"Serving at {address}  (Ctrl-C ends it); its page:  {address}/docs")
         with suppress(KeyboardInterrupt):  # raised again by uvicorn when it has closed
             uvicorn.Server(config).run(sockets=[listening])
     say("Ended.")
