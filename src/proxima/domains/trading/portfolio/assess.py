@@ -77,8 +77,7 @@ def compare_stretch(
         targets["expected"] = expected[rows]
     if env.weights == "long_only":  # beyond that, one may borrow, and the best path is another
         targets["foresight"] = foresight(returns, env.fee)
-    together = account(np.stack([*targets.values()], axis=1), returns, env.fee, env.borrow_rate)
-    accounts = dict(zip(targets, side_by_side(together), strict=True))
+    accounts = dict(zip(targets, accounts_of(stretch, env, [*targets.values()]), strict=True))
     return Compared(accounts, chance(returns, env, seed), best)
 
 
@@ -110,17 +109,30 @@ def returns_of(stretch: Stretch, env: PortfolioEnvConfig) -> Floats:
 
 
 def account_of(stretch: Stretch, env: PortfolioEnvConfig, targets: Floats) -> Account:
-    """The account of targets on a stretch; only a ruin may have ended them early."""
-    returns = returns_of(stretch, env)
-    missing = len(returns) - len(targets)
-    padded = np.pad(targets, ((0, max(0, missing)), (0, 0)))[: len(returns)]
-    done = account(padded, returns, env.fee, env.borrow_rate)
-    if missing < 0 or (missing > 0 and not done.ruined[: len(targets)].any()):
-        raise ProximaError(
-            f"{len(targets)} recorded decisions on a stretch of {len(returns)}: the actions are of other "
-            "data, or of another window or fill"
-        )
+    """The account of targets (T, n) on a stretch; only a ruin may have ended them early."""
+    (done,) = accounts_of(stretch, env, [targets])
     return done
+
+
+def accounts_of(
+    stretch: Stretch, env: PortfolioEnvConfig, targets: Sequence[Floats]
+) -> list[Account]:
+    """The accounts of several, in one walk over the bars; each has the bits that it has alone."""
+    returns = returns_of(stretch, env)
+    missing = [len(returns) - len(each) for each in targets]
+    padded = [
+        np.pad(each, ((0, max(0, bars)), (0, 0)))[: len(returns)]
+        for each, bars in zip(targets, missing, strict=True)
+    ]
+    together = account(np.stack(padded, axis=1), returns, env.fee, env.borrow_rate)
+    accounts = side_by_side(together)
+    for done, each, bars in zip(accounts, targets, missing, strict=True):
+        if bars < 0 or (bars > 0 and not done.ruined[: len(each)].any()):
+            raise ProximaError(
+                f"{len(each)} recorded decisions on a stretch of {len(returns)}: the actions are of other "
+                "data, or of another window or fill"
+            )
+    return accounts
 
 
 def references_of(

@@ -29,6 +29,7 @@ from proxima.domains.trading.portfolio.accounting import Account, held_log_value
 from proxima.domains.trading.portfolio.assess import (
     Compared,
     account_of,
+    accounts_of,
     assess,
     closes_known,
     compare_stretch,
@@ -38,7 +39,6 @@ from proxima.domains.trading.portfolio.assess import (
 from proxima.domains.trading.portfolio.config import PanelConfig, PortfolioEnvConfig
 from proxima.domains.trading.portfolio.data import PreparedPanel
 from proxima.domains.trading.portfolio.env import targets_of
-from proxima.domains.trading.portfolio.figures import attribution
 from proxima.domains.trading.portfolio.results import (
     NAMES,
     PortfolioReferences,
@@ -77,10 +77,7 @@ def judge(runs: Sequence[PanelRun], trained: Trained, outcomes: list[Outcome]) -
     compared = [
         {split: compare(run, split, fold) for split in SPLITS} for fold, run in enumerate(runs)
     ]
-    played = [
-        _play(runs[lane % folds], state.learner, directory)
-        for lane, (state, directory) in enumerate(zip(trained.lanes, trained.trials, strict=True))
-    ]
+    played = _played(runs, trained)
     of_fold = [_references(first.assets, [each], year) for each in compared]
     trials = [
         _assessed(first.assets, each, of_fold[k % folds], year) for k, each in enumerate(played)
@@ -140,21 +137,23 @@ def previewed(run: PanelRun, record: Callable[[PyTree], Recording]) -> Previewed
     return Previewed(stretch.time[rows.start : rows.stop + 1], record, log_value, held)
 
 
-def _play(run: PanelRun, learner: PyTree, directory: Path) -> dict[str, Account]:
-    """A learner's greedy run over every split; rollouts are written to its trial's directory."""
-    played = {}
-    for split in SPLITS:
-        done = _recorded(run, split, learner)
-        path = directory / "rollouts" / f"{split}.parquet"
-        path.parent.mkdir(exist_ok=True)
-        rollout_frame(run, split, done).write_parquet(path)
-        played[split] = done
+def _played(runs: Sequence[PanelRun], trained: Trained) -> list[dict[str, Account]]:
+    """Every lane's greedy run over every split of its fold; rollouts are written to its trial's directory."""
+    played: list[dict[str, Account]] = [{} for _ in trained.lanes]
+    for fold, run in enumerate(runs):
+        lanes = range(fold, len(trained.lanes), len(runs))
+        for split in SPLITS:
+            record = run.record[split]
+            targets = [
+                targets_of(record(trained.lanes[lane].learner).actions, run.env) for lane in lanes
+            ]
+            accounts = accounts_of(run.prepared.splits[split], run.env, targets)
+            for lane, done in zip(lanes, accounts, strict=True):
+                path = trained.trials[lane] / "rollouts" / f"{split}.parquet"
+                path.parent.mkdir(exist_ok=True)
+                rollout_frame(run, split, done).write_parquet(path)
+                played[lane][split] = done
     return played
-
-
-def _recorded(run: PanelRun, split: str, learner: PyTree) -> Account:
-    targets = targets_of(run.record[split](learner).actions, run.env)
-    return account_of(run.prepared.splits[split], run.env, targets)
 
 
 def rollout_frame(run: PanelRun, split: str, done: Account) -> Frame:
@@ -271,12 +270,9 @@ def _joined_frame(runs: Sequence[PanelRun], accounts: Sequence[Account]) -> Fram
 
 def draw(runs: Sequence[PanelRun], trained: Trained, lane: int, outcome: Outcome) -> None:
     """The trial's weights over the test split of its fold, and what each asset added."""
-    run, folder = runs[lane % len(runs)], trained.trials[lane] / "plots"
-    done = _recorded(run, "test", trained.lanes[lane].learner)
-    frame = rollout_frame(run, "test", done)
-    assets = run.prepared.assets
-    trained.paint(
-        plots.write, partial(plots.weights_over_time, frame, assets), folder / "weights.png"
-    )
-    parts = attribution(done, assets)
-    trained.paint(plots.write, partial(plots.contributions, parts), folder / "contributions.png")
+    folder, assets = trained.trials[lane], runs[0].prepared.assets
+    frame = pl.read_parquet(folder / "rollouts" / "test.parquet")
+    held = partial(plots.weights_over_time, frame, assets)
+    added = partial(plots.contributions, outcome.details.splits["test"].attribution)
+    trained.paint(plots.write, held, folder / "plots" / "weights.png")
+    trained.paint(plots.write, added, folder / "plots" / "contributions.png")
