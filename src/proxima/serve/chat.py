@@ -305,10 +305,10 @@ async def whole(
 
 
 def _choice(style: Style, index: int, entry: Written) -> dict[str, Any]:
-    said: dict[str, Any] = {"text": entry.text}
+    content: dict[str, Any] = {"text": entry.text}
     if style.is_chat:
-        said = {"message": {"role": "assistant", "content": entry.text, "refusal": None}}
-    return {"index": index, **said, "logprobs": None, "finish_reason": entry.finish}
+        content = {"message": {"role": "assistant", "content": entry.text, "refusal": None}}
+    return {"index": index, **content, "logprobs": None, "finish_reason": entry.finish}
 
 
 def _usage(asked: Asked, tokens: Sequence[int]) -> dict[str, int]:
@@ -351,8 +351,8 @@ def _piece(style: Style, at: int, piece: Piece) -> dict[str, Any]:
     return _part(at, {"delta": content} if style.is_chat else {"text": piece.text}, piece.finish)
 
 
-def _part(at: int, said: Mapping[str, Any], finish: str | None) -> dict[str, Any]:
-    return {"index": at, **said, "logprobs": None, "finish_reason": finish}
+def _part(at: int, content: Mapping[str, Any], finish: str | None) -> dict[str, Any]:
+    return {"index": at, **content, "logprobs": None, "finish_reason": finish}
 
 
 def _event(content: Mapping[str, Any]) -> bytes:

@@ -97,13 +97,13 @@ def make_app(service: Service) -> Callable[..., Awaitable[None]]:
             return
         started, route = time.perf_counter(), "other"
         try:
-            found, parts = _find(service.routes, scope["method"], scope["path"])
-            route = found.path
+            matched, parts = _find(service.routes, scope["method"], scope["path"])
+            route = matched.path
             _check_caller(service, scope)
             body = await _read_in_time(scope, receive, service.limits)
-            async with asyncio.timeout(found.seconds or service.limits.request_seconds):
-                answering = found.handler(Request(body, parts))
-                is_long = found.seconds is not None
+            async with asyncio.timeout(matched.seconds or service.limits.request_seconds):
+                answering = matched.handler(Request(body, parts))
+                is_long = matched.seconds is not None
                 answer = await (_unless_gone(receive, answering) if is_long else answering)
         except Exception as error:
             answer = _explained(error)

@@ -114,8 +114,8 @@ def text_operations(model: TextModel) -> dict[str, Schema]:
             "additionalProperties": False,
         },
     }
-    said = answers({"200": ("Texts; with stream, server-sent events.", {"type": "object"})})
-    said["200"]["content"]["text/event-stream"] = {}
+    written = answers({"200": ("Texts; with stream, server-sent events.", {"type": "object"})})
+    written["200"]["content"]["text/event-stream"] = {}
     listed = answers({"200": ("What is served.", {"type": "object"})})
     messages = {"type": "array", "items": message, "minItems": 1}
     parameter = {"name": "model", "in": "path", "required": True, "schema": text}
@@ -123,12 +123,12 @@ def text_operations(model: TextModel) -> dict[str, Schema]:
         "chat": {
             "summary": "The next turn of a conversation, as OpenAI's clients ask for it.",
             "requestBody": body({"messages": messages} | fields, ["messages"]),
-            "responses": said,
+            "responses": written,
         },
         "complete": {
             "summary": "How a text goes on; no template is put around it.",
             "requestBody": body({"prompt": {"anyOf": [text, ids, several]}} | fields, ["prompt"]),
-            "responses": said,
+            "responses": written,
         },
         "models": {"summary": "What is served, in a list of one.", "responses": listed},
         "model": {

@@ -47,7 +47,7 @@ class Batch(NamedTuple):
     frame: pl.DataFrame
     has_volume: bool
     # Row (from 0) and column of the frame → row (from 1) and column of the source; None: the same ones.
-    place: Callable[[int, str], tuple[int, str]] | None = None
+    origin: Callable[[int, str], tuple[int, str]] | None = None
     notes: tuple[str, ...] = ()  # sentences about the source, for the user
 
     def where(self, row: int, column: str) -> str:
@@ -60,8 +60,8 @@ class Batch(NamedTuple):
         return f"{self.source}: row {self._placed(row, 'time')[0]:,}"
 
     def _placed(self, row: int, column: str) -> tuple[int, str]:
-        if self.place is not None:
-            return self.place(row, column)
+        if self.origin is not None:
+            return self.origin(row, column)
         return self.rows_before + row + 1, column
 
 
@@ -94,18 +94,18 @@ def run_bars(
     The file may have grown since: its first rows count, and must be those that the run has noted.
     """
     paths = [place / data.source for place in places] if given is None else [given]
-    found = [path for path in paths if path.is_file()]
-    for path in found:
+    existing = [path for path in paths if path.is_file()]
+    for path in existing:
         frame, digest = read(path, data.rows)
         if digest == data.prices_sha256:
             return frame
-    if not found:
+    if not existing:
         raise ProximaError(
             f"{given or data.source}: no such file: the prices that the run was trained on are gone; put "
             "the file back, or name it where it is now by --past FILE"
         )
     raise ProximaError(
-        f"{found[0]}: its first {data.rows:,} bars are not those that the run was trained on; put the old "
+        f"{existing[0]}: its first {data.rows:,} bars are not those that the run was trained on; put the old "
         "file back, or name it where it is now by --past FILE"
     )
 
@@ -154,7 +154,7 @@ def _places(values: list[str]) -> tuple[dict[str, int], bool]:
             f"{INPUT}: row 1: {', '.join(map(ascii, values[:6]))} is neither a header such as "
             f"{','.join(COLUMNS)} nor a bar such as 2024-01-31,1.0,1.2,0.9,1.1,5000"
         )
-    return find_columns(INPUT, header, lambda place: True).places, not is_bar
+    return find_columns(INPUT, header, lambda origin: True).places, not is_bar
 
 
 def bar_of(values: list[str], places: dict[str, int], row: int) -> pl.DataFrame:

@@ -104,5 +104,5 @@ def line_problem(line: bytes, cells: int | None) -> str | None:
 
 def cells_of(line: bytes) -> list[str]:
     """The cells of a line whose quotes are closed, without them."""
-    found = NEXT_CELL.findall(line.rstrip(b"\r\n").decode("utf-8-sig"))
-    return [cell[1:-1].replace('""', '"') if cell.startswith('"') else cell for cell in found]
+    cells = NEXT_CELL.findall(line.rstrip(b"\r\n").decode("utf-8-sig"))
+    return [cell[1:-1].replace('""', '"') if cell.startswith('"') else cell for cell in cells]

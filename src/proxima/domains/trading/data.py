@@ -72,7 +72,7 @@ def check_file_name(path: Path, name: str) -> None:
         raise ProximaError(f"{name!r}: names a file: not empty, no slashes, no leading dot")
 
 
-def read_made(path: Path, said: Sequence[str] = MADE) -> dict[str, Any] | None:
+def read_made(path: Path, keys: Sequence[str] = MADE) -> dict[str, Any] | None:
     """What a parquet file of synthetic prices says of itself, by these names; of any other, nothing."""
     if path.suffix.lower() != ".parquet":
         return None
@@ -83,7 +83,7 @@ def read_made(path: Path, said: Sequence[str] = MADE) -> dict[str, Any] | None:
         made = json.loads(text)
     except (ValueError, RecursionError):
         made = None
-    known = isinstance(made, dict) and made.keys() == set(said) and isinstance(made["params"], dict)
+    known = isinstance(made, dict) and made.keys() == set(keys) and isinstance(made["params"], dict)
     if not known:
         raise ProximaError(
             f"{path}: what it says of how it was made is damaged; make it anew with "

@@ -238,14 +238,14 @@ def _key_figures(summary: Summary) -> list[tuple[str, html.Content]]:
 def deflated_figure(whose: str, sharpe: float | None, deflated: float | None) -> html.Content:
     """A deflated Sharpe ratio and what it is the probability of."""
     one = whose.split()[0]
-    words, said = (
+    words, meaning = (
         share(deflated),
         f"probability that {whose}'s true Sharpe ratio is above the luckiest {one}'s without skill",
     )
     if sharpe is None or sharpe <= 0:
         # A probability next to 50 % beside a loss would read as if there were skill.
-        words, said = "none", f"{whose}'s Sharpe ratio is not above 0"
-    return html.join([words, " ", html.tag("small", said)])
+        words, meaning = "none", f"{whose}'s Sharpe ratio is not above 0"
+    return html.join([words, " ", html.tag("small", meaning)])
 
 
 class WalkFigures(Protocol):

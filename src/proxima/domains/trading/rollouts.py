@@ -94,8 +94,8 @@ def end_to_end(folds: Sequence["pl.DataFrame"], log_value: Floats) -> "pl.DataFr
 
 def periods_per_year(run: RunData) -> float:
     """Bars in a year that a run's annual figures assume."""
-    said = run.summary.details.periods_per_year
-    return run.scenario["data"]["periods_per_year"] if said is None else said
+    noted = run.summary.details.periods_per_year
+    return run.scenario["data"]["periods_per_year"] if noted is None else noted
 
 
 def read_trades(run: RunData, trial: int) -> "pl.DataFrame | None":

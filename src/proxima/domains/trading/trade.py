@@ -110,8 +110,8 @@ def _follow(
     def save() -> None:
         nonlocal opened, saved
         if answer is not None and saved < first:
-            told = taken.bars.slice(saved, first - saved)
-            opened = trade_state.save(directory, opened, told, trader, answer)
+            unsaved = taken.bars.slice(saved, first - saved)
+            opened = trade_state.save(directory, opened, unsaved, trader, answer)
             saved = first
 
     begin = opened.saved.begin

@@ -49,14 +49,14 @@ def batch_of(reader: PanelReader, source: str, panel: Panel) -> Batch:
     _check_fields(reader, source, panel)
     panel = panel.in_order(reader.assets)
 
-    def place(row: int, column: str) -> tuple[int, str]:
+    def origin(row: int, column: str) -> tuple[int, str]:
         if column == "time":
             return min(int(lines[row]) for lines in panel.lines), column
         asset, field = column.rsplit(" ", 1)
         line = int(panel.lines[reader.assets.index(asset)][row])
         return line, asset if panel.closes_only else f"{field} of {asset}"
 
-    return Batch(source, 0, bars_of(panel, reader), panel.has_volume, place, panel.notes)
+    return Batch(source, 0, bars_of(panel, reader), panel.has_volume, origin, panel.notes)
 
 
 def _check_assets(reader: PanelReader, source: str, panel: Panel) -> None:

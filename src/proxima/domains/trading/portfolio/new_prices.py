@@ -35,13 +35,13 @@ def evaluate_panel(directory: Path, path: Path) -> DataFigures:
     """An exported policy on a file of its assets' prices, beside others on the same bars."""
     usable = load(directory)
     reader, env = usable.reader, usable.reader.account
-    found = unseen.find_stretch(usable, path)
-    year, notes = unseen.year_for(usable.operations, found)
-    stretch = _stretch(reader, found)
+    newer = unseen.find_stretch(usable, path)
+    year, notes = unseen.year_for(usable.operations, newer)
+    stretch = _stretch(reader, newer)
     steps = len(returns_of(stretch, env)) if len(stretch.close) > 2 else 0
-    check_decisions(path, found, steps, env.fill)
+    check_decisions(path, newer, steps, env.fill)
     flat = new_trader(1.0, len(reader.assets))
-    followed = answers(reader, usable.act, flat, found.to_follow)
+    followed = answers(reader, usable.act, flat, newer.to_follow)
     targets = [answer.target for _, answer in followed if answer.target is not None]
     done = account_of(stretch, env, np.array(targets[:steps]))
     compared = references_of(reader.assets, [compare_stretch(stretch, env)], year)
@@ -52,8 +52,8 @@ def evaluate_panel(directory: Path, path: Path) -> DataFigures:
         "decisions": steps,
         "first": str(stretch.time[env.window - 1]),
         "last": str(stretch.time[-1]),
-        "past": found.past,
-        "notes": [*found.notes, *notes],
+        "past": newer.past,
+        "notes": [*newer.notes, *notes],
         "periods_per_year": year.bars,
         **to_json(result),
         "references": to_json(compared),
@@ -63,9 +63,9 @@ def evaluate_panel(directory: Path, path: Path) -> DataFigures:
     return DataFigures(content, list(figure_lines(content, figures)))
 
 
-def _stretch(reader: PanelReader, found: unseen.Stretch) -> Stretch:
+def _stretch(reader: PanelReader, newer: unseen.Stretch) -> Stretch:
     """The new bars from the first decision's window on; nothing here looks at features."""
-    frame = found.bars.slice(found.first - reader.account.window + 1)
+    frame = newer.bars.slice(newer.first - reader.account.window + 1)
     closes = frame.select(reader.of("close")).to_numpy()
     opens = frame.select(reader.of("open")).to_numpy() if "open" in reader.fields else closes
     empty = np.zeros((*closes.shape, 0), np.float32)

@@ -115,8 +115,8 @@ def find_columns(path: Path | str, header: list[str], holds_time: Callable[[int]
         both = " and ".join(called(header, place) for place in symbols)
         raise ProximaError(f"{path}: {both} both name assets; keep one")
     wanted = COLUMNS if symbols else ("time",)
-    found = {name: find_column(path, header, name, holds_time) for name in wanted}
-    places = {name: place for name, place in found.items() if place is not None}
+    named = {name: find_column(path, header, name, holds_time) for name in wanted}
+    places = {name: place for name, place in named.items() if place is not None}
     notes = time_notes(header, places["time"])
     if symbols:
         places |= {SYMBOL: symbols[0]}
@@ -146,8 +146,8 @@ def _wide(source: Path | str, frame: pl.DataFrame, words: Written, before: int) 
         close = pl.col(asset)
         bars = frame.select("time", *(close.alias(name) for name in PRICES), volume=pl.lit(0.0))
         names = {"close": asset} if number else {"time": "time", "close": asset}
-        told = partial(_written_as, words, names)
-        problems += find_problems(bars, told, before, names)
+        cell_words = partial(_written_as, words, names)
+        problems += find_problems(bars, cell_words, before, names)
         frames.append(bars)
     if problems:
         raise ProximaError("\n".join(f"{source}: {problem}" for problem in problems))
@@ -176,11 +176,11 @@ def _long(source: Path | str, frame: pl.DataFrame, words: Written, before: int) 
     for asset in assets:
         group = by_asset[asset]
 
-        def told(row: int, column: str, group: pl.DataFrame = group) -> str:
+        def cell_words(row: int, column: str, group: pl.DataFrame = group) -> str:
             in_file = int(group["row"][row])
             return f"{words(in_file, column)} (row {before + in_file + 1:,} of the file)"
 
-        problems += [f"{asset}: {each}" for each in find_problems(group, told)]
+        problems += [f"{asset}: {each}" for each in find_problems(group, cell_words)]
     if problems:
         raise ProximaError("\n".join(f"{source}: {problem}" for problem in problems))
     frames = tuple(by_asset[asset].select(COLUMNS).rechunk() for asset in assets)
