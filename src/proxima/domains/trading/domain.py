@@ -99,9 +99,8 @@ def raw_policy(about: Mapping[str, Any]) -> RawPolicy:
     from proxima.domains.trading.tables import is_bars
 
     shape = tuple(about["observation"]["shape"])
-    reader = cache(
-        partial(read_recipe, about, "policy.json")
-    )  # whoever has observations needs none
+    # Read when it is first asked for: whoever has observations needs none.
+    reader = cache(partial(read_recipe, about, "policy.json"))
     facts = "memory" in about, about["weights_sha256"]
     return on_prices.on_bars(
         lambda raw: is_bars(raw, shape), lambda act: bar_policy(reader(), act, *facts)

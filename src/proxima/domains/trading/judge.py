@@ -60,9 +60,8 @@ class PriceRun(NamedTuple):
     data: DataConfig
     env: TradingEnvConfig
     prepared: Prepared
-    record: Mapping[
-        str, Callable[[PyTree], Recording]
-    ]  # a learner's greedy run over each whole split
+    # A learner's greedy run over each whole split.
+    record: Mapping[str, Callable[[PyTree], Recording]]
     tried: int = 1  # configurations among which the settings were chosen
 
 

@@ -32,9 +32,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST_TIME, LAST_TIME = datetime(1600, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 # So far that sums over windows, and squares of volumes, are numbers; long synthetic prices grow large.
 SMALLEST_PRICE, LARGEST_PRICE, LARGEST_VOLUME = 1e-290, 1e290, 1e30
-LARGEST_MOVE = (
-    1e6  # factor between two prices of a bar, or two closes: more is a digit or a point lost
-)
+# Factor between two prices of a bar, or two closes: more is a digit or a point lost.
+LARGEST_MOVE = 1e6
 # What other files begin with that are sometimes called .csv or .parquet.
 COMPRESSED = {
     b"\x1f\x8b": "gzip",

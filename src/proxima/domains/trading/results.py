@@ -88,9 +88,8 @@ class TradingSummary(Result):
     # say it in their scenario alone.
     periods_per_year: Number = None
     periods_from: str = "data.periods_per_year"
-    walk: Walk | None = (
-        None  # where every fold was trained; all of the above is then over its seeds
-    )
+    # Where every fold was trained; all of the above is then over its seeds.
+    walk: Walk | None = None
 
 
 def judged(summary: Summary) -> tuple[str, list[TradingTrial]]:

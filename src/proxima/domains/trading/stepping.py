@@ -79,9 +79,8 @@ class AnyTrader(Protocol):
 
 
 T = TypeVar("T", bound=AnyTrader)
-Filled = tuple[
-    T, tuple[Decision[P], F] | None, Order[P] | None
-]  # trader, what is settled, the fill
+# Trader, what is settled, the fill.
+Filled = tuple[T, tuple[Decision[P], F] | None, Order[P] | None]
 
 
 class Steps(NamedTuple, Generic[T, P, F]):

@@ -22,9 +22,8 @@ from proxima.domains.trading.use import Bars, Operations, R, Usable, past_of
 from proxima.report.numbers import brief
 
 OTHER_LENGTH = 1.5  # times the usual distance of two bars, or its inverse: bars of another length
-USUAL_JUMP = (
-    2.0  # times the largest move of the run's closes that a file which continues them opens with
-)
+# How many times the largest move of the run's closes a file opens with that continues them.
+USUAL_JUMP = 2.0
 SHARES = ("total_return", "max_drawdown", "win_rate")
 COUNTS = ("trades",)
 

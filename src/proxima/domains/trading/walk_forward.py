@@ -46,9 +46,8 @@ from proxima.domains.trading.timing import decisions
 from proxima.run.files import plain
 from proxima.run.results import Outcome
 
-Accounts = Mapping[
-    tuple[str, str], list[Account]
-]  # by split and name of a reference: one for each fold
+# By split and name of a reference: one for each fold.
+Accounts = Mapping[tuple[str, str], list[Account]]
 
 
 def prepare_folds(config: DataConfig, name: str) -> list[Prepared]:

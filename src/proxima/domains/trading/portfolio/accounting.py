@@ -53,9 +53,7 @@ def kept_value(weights: Floats, target: Floats, fee: float) -> Floats:
         excess = kept - 1 + fee * np.abs(moved).sum(-1)
         slope = 1 + fee * (target * np.sign(moved)).sum(-1)
         step = excess / slope
-        goes_on = (
-            step > ROUNDING
-        )  # each account by itself: its bits do not depend on those beside it
+        goes_on = step > ROUNDING  # each by itself: its bits do not depend on those beside it
         if not goes_on.any():
             break
         kept = np.where(goes_on, kept - step, kept)

@@ -93,9 +93,8 @@ def raw_policy(about: Mapping[str, Any]) -> RawPolicy:
     from proxima.domains.trading.portfolio.recipe import read_recipe
 
     assets = tuple(map(str, about["raw"].get("assets", ())))
-    reader = cache(
-        partial(read_recipe, about, "policy.json")
-    )  # whoever has observations needs none
+    # Read when it is first asked for: whoever has observations needs none.
+    reader = cache(partial(read_recipe, about, "policy.json"))
     facts = "memory" in about, about["weights_sha256"]
     return on_prices.on_bars(
         lambda raw: is_panel(raw, assets), lambda act: bar_policy(reader(), act, *facts)

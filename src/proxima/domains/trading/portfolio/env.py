@@ -32,12 +32,10 @@ from proxima.domains.trading.portfolio.config import PortfolioEnvConfig
 from proxima.domains.trading.portfolio.data import Stretch
 from proxima.domains.trading.timing import check_length, fill_returns, last_start, mark_returns
 
-SHARPNESS = (
-    4.0  # of the softmax: one asset can have 99 % of a portfolio of 36, and 1 in 3,000 is the least
-)
-NEWTON_STEPS = (
-    4  # of a trade's cost; more change no bit of float32 at usual fees (tests/…/test_env.py)
-)
+# Of the softmax: one asset can have 99 % of a portfolio of 36, and 1 in 3,000 is the least.
+SHARPNESS = 4.0
+# Of a trade's cost; more change no bit of float32 at usual fees (tests/…/test_env.py).
+NEWTON_STEPS = 4
 
 
 Observation = dict[str, Any]

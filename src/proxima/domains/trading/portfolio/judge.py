@@ -64,9 +64,8 @@ class PanelRun(NamedTuple):
     data: PanelConfig
     env: PortfolioEnvConfig
     prepared: PreparedPanel
-    record: Mapping[
-        str, Callable[[PyTree], Recording]
-    ]  # a learner's greedy run over each whole split
+    # A learner's greedy run over each whole split.
+    record: Mapping[str, Callable[[PyTree], Recording]]
     tried: int = 1  # configurations among which the settings were chosen
 
 

@@ -21,9 +21,8 @@ from proxima.domains.trading.accounting import Floats
 GAP = 1e-9  # in log value, that an answer may be short of the best
 SHRINK = 0.1  # of the barrier, after every centring
 STEPS = 50  # of a centring at most
-CENTRAL = (
-    1e-3  # a Newton decrement squared, relative to the barrier, below which the barrier may shrink
-)
+# A Newton decrement squared, relative to the barrier, below which the barrier may shrink.
+CENTRAL = 1e-3
 
 
 class BestConstant(NamedTuple):

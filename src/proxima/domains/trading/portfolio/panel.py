@@ -49,9 +49,8 @@ class Panel(NamedTuple):
     """The bars of several assets, all of the same times."""
 
     assets: tuple[str, ...]
-    frames: tuple[
-        pl.DataFrame, ...
-    ]  # of each asset: time, open, high, low, close, volume (float64)
+    # Of each asset: time, open, high, low, close, volume (float64).
+    frames: tuple[pl.DataFrame, ...]
     closes_only: bool  # the other prices are the close because the file has none, and volume is 0
     has_volume: bool
     lines: tuple[NDArray[np.int64], ...]  # of each asset: the bars' rows in the source, from 1

@@ -84,9 +84,8 @@ class PortfolioSummary(Result):
     alarms: tuple[str, ...]  # sentences about trials that are too good to be true
     periods_per_year: float
     periods_from: str
-    walk: PortfolioWalk | None = (
-        None  # where every fold was trained; all of the above is then over its seeds
-    )
+    # Where every fold was trained; all of the above is then over its seeds.
+    walk: PortfolioWalk | None = None
 
 
 def judged(summary: Summary) -> tuple[str, list[PortfolioTrial]]:
