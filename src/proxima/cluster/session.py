@@ -17,9 +17,8 @@ from proxima.cluster.address import Address
 from proxima.core.errors import ProximaError
 from proxima.core.extras import needs_extra
 
-LOOPBACK = (
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0": Ray takes the loopback address for this machine's
-)
+# "0": Ray takes the loopback address for this machine's.
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 # Read by Ray when it is imported.
 OF_OUR_OWN = {"RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0", LOOPBACK: "0"}
 QUIET = {

@@ -136,9 +136,8 @@ class Course(eqx.Module):
     """A rule, and what counts as an episode's score."""
 
     rule: Rule
-    success: (
-        Array  # the return from which on an episode scores 1, else 0; NaN: its score is its return
-    )
+    # The return from which on an episode scores 1, else 0; NaN: its score is its return.
+    success: Array
     levels: int = eqx.field(static=True)
 
     def score(self, returns: Array) -> Array:

@@ -130,9 +130,8 @@ class Patterns(NamedTuple):
 class Sources(NamedTuple):
     """Real data that published packages have in them."""
 
-    describe: Callable[
-        [], list[dict[str, Any]]
-    ]  # every source: source, description, package, licence
+    # Every source: source, description, package, licence.
+    describe: Callable[[], list[dict[str, Any]]]
     write: Callable[[str], Path]  # of a source; a note of its origin is written beside it
 
 
@@ -290,7 +289,6 @@ class Domain(NamedTuple):
     check_search: Callable[[Any], None] = lambda scenario: None
     # A film of an episode: path, name of the environment, recording → whether it can be drawn.
     film: Callable[[Path, str, Any], bool] = lambda path, env_name, recording: False
-    prepare_host: Callable[[Any], None] = lambda scenario: (
-        None
-    )  # asks for devices before JAX starts
+    # Asks for devices before JAX starts.
+    prepare_host: Callable[[Any], None] = lambda scenario: None
     gangs: bool = False  # whether several processes can train one of its scenarios together

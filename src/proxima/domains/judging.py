@@ -47,9 +47,8 @@ STATES = {
 }
 
 Draw = Callable[[Trained, int, Outcome], None]
-Film = Callable[
-    [Path, str, Recording], bool
-]  # path, environment, episode → whether it can be drawn
+# Path, environment, episode → whether it can be drawn.
+Film = Callable[[Path, str, Recording], bool]
 
 
 class Built(NamedTuple):
@@ -65,9 +64,8 @@ class Built(NamedTuple):
     own_raw: Sequence[
         Mapping[str, Any]
     ] = ()  # where trials differ in it: trial k has the one at k mod len
-    training: Program | None = (
-        None  # of a gang, over all its processes; `program` is then this one's alone
-    )
+    # Of a gang, over all its processes; `program` is then this one's alone.
+    training: Program | None = None
 
 
 class Rules(NamedTuple):

@@ -21,9 +21,8 @@ from proxima.run.standing import Standing, read_standing
 from proxima.yaml import read_yaml
 
 SAMPLED = 8  # trials whose ends are read where a run does not say itself how far it is
-FIRST_ROWS = (
-    40_000  # rows of all trials that are parsed when a run is opened; evaluations come besides
-)
+# Rows of all trials that are parsed when a run is opened; evaluations come besides.
+FIRST_ROWS = 40_000
 FEWEST_ROWS, MOST_ROWS = 100, 2_000  # of each trial
 TOP = 8  # configurations of a search that are listed
 FOLDERS_SECONDS = 5.0  # after which new files are looked for

@@ -24,9 +24,8 @@ class Shown(NamedTuple):
 
     lock: threading.Lock
     run: Opened | OpenedSearch
-    drawn: OrderedDict[
-        str | None, tuple[Any, dict[str, Any]]
-    ]  # by metric, with the version it is of
+    # By metric, with the version it is of.
+    drawn: OrderedDict[str | None, tuple[Any, dict[str, Any]]]
 
 
 @final

@@ -15,9 +15,8 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-FEW_OUTPUTS = (
-    8  # of a layer: up to so many, a product of its own for each is faster than one for all
-)
+# Of a layer: up to so many, a product of its own for each is faster than one for all.
+FEW_OUTPUTS = 8
 
 
 class Linear(eqx.Module):

@@ -14,9 +14,8 @@ from proxima.core.extras import needs_extra
 from proxima.track.store import ENVIRONMENT, resolve_uri
 
 LOOPBACK = "127.0.0.1"  # the pages can delete runs: never offered to the network
-RUNS = (
-    "#/experiments?workflowType=machine_learning"  # MLflow's front page is of language-model traces
-)
+# MLflow's front page is of language-model traces.
+RUNS = "#/experiments?workflowType=machine_learning"
 GOODBYE_SECONDS = 5  # for the server to close its store before it is killed
 
 

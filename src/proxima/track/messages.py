@@ -28,9 +28,8 @@ class Plan(NamedTuple):
     run_id: str
     params: Mapping[str, str]
     children: Sequence[ChildRun]
-    about: Mapping[
-        str, str
-    ]  # tags of every run, MLflow's own among them: what runs, by whom, started how
+    # Tags of every run, MLflow's own among them: what runs, by whom, started how.
+    about: Mapping[str, str]
     resume_parent: str | None = None
     resume_children: Sequence[str] = ()
 

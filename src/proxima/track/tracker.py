@@ -70,9 +70,8 @@ class FinishedRun(NamedTuple):
     number: int  # below the whole, where no two runs have the same
     name: str
     params: Mapping[str, str]
-    metrics: Mapping[
-        str, Sequence[tuple[int, float]]
-    ]  # by name: steps, and the finite value at each
+    # By name: steps, and the finite value at each.
+    metrics: Mapping[str, Sequence[tuple[int, float]]]
     tags: Mapping[str, str]
     start: int
     end: int  # also the time of its metrics

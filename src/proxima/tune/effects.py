@@ -57,9 +57,8 @@ class Pair(NamedTuple):
 class Importance(NamedTuple):
     """What settings explain of the values' variance."""
 
-    shares: dict[
-        str, float
-    ]  # by path, the largest first; a setting with too few values per bin has none
+    # By path, the largest first; a setting with too few values per bin has none.
+    shares: dict[str, float]
     pairs: tuple[Pair, ...]  # the largest first
     chance: float  # below it, shares are not told apart from chance (one search in 20 exceeds it)
 

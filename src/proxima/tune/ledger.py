@@ -56,9 +56,8 @@ class Ledger:
     events: list[Event] = field(default_factory=list)
     waiting: list[Job] = field(default_factory=list)
     trainings: dict[Seat, Training] = field(default_factory=dict)
-    finished: dict[int, int] = field(
-        default_factory=dict
-    )  # number → steps of the search at its end
+    # Number → steps of the search at its end.
+    finished: dict[int, int] = field(default_factory=dict)
     program: int = -1  # none yet
     chunks: int = 0
     steps: int = 0  # of all environments together

@@ -35,9 +35,8 @@ def panels(
 
     left, gap: room before the first panel of a row, and between two; foot: room above the caption.
     """
-    columns = (
-        2 if width < WIDTH or count in (1, 2, 4) else 3
-    )  # no row with a single panel where that can be
+    # No row with a single panel where that can be.
+    columns = 2 if width < WIDTH or count in (1, 2, 4) else 3
     rows = -(-count // columns)
     lines = textwrap.wrap(words, round(110 * width / WIDTH))
     below = 0.28 + 0.16 * len(lines) + foot

@@ -56,9 +56,8 @@ class SearchResult(NamedTuple):
     configurations: tuple[Configuration, ...]
     chosen: int | None  # the configuration in best.yaml; None: every one broke down
     choosing: tuple[Confirmed, ...]  # the best few on new seeds: by these the best was chosen
-    test: tuple[
-        Confirmed, ...
-    ]  # the chosen one and the scenario's own settings, on seeds nobody had seen
+    # The chosen one and the scenario's own settings, on seeds nobody had seen.
+    test: tuple[Confirmed, ...]
     copies: tuple[Copy, ...]  # of population-based training
     steps: int  # environment steps of the search, without what was run again
     seconds: float

@@ -151,9 +151,8 @@ def _field(
 def _remedy(whole: Any, path: Path) -> str:
     """Which wrapper makes an observation space one that can be learnt from, as env.wrappers names it."""
     if isinstance(whole, spaces.Dict) and ACTION_MASK in whole.spaces:
-        others = [
-            key for key in whole.spaces if key != path[0]
-        ]  # flattened, the mask would be lost
+        # Flattened, the mask would be lost.
+        others = [key for key in whole.spaces if key != path[0]]
         leave_out = (
             f'{{path: "gymnasium.wrappers:FilterObservation", params: {{filter_keys: {others}}}}}'
         )

@@ -13,9 +13,8 @@ from proxima.core import spaces as ours
 from proxima.core.errors import ProximaError
 from proxima.domains.interface import Description, described_box, described_choices
 
-Path = tuple[
-    str | int, ...
-]  # keys of Dicts and positions in Tuples; none where there is no nesting
+# Keys of Dicts and positions in Tuples; none where there is no nesting.
+Path = tuple[str | int, ...]
 
 
 def leaves(name: str, role: str, space: Any) -> list[tuple[Path, Any]]:

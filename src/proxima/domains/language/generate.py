@@ -42,12 +42,10 @@ class Generator:
     new_tokens: int
     temperature: float = 1.0
     greedy: bool = False  # the most probable token each time; log-probabilities stay those at T
-    top_k: int | None = (
-        None  # draw among the so many likeliest tokens only; log-probabilities as above
-    )
-    top_p: float | None = (
-        None  # draw among the likeliest tokens that have this probability together
-    )
+    # Draw among the so many likeliest tokens only; log-probabilities as above.
+    top_k: int | None = None
+    # Draw among the likeliest tokens that have this probability together.
+    top_p: float | None = None
 
     def __post_init__(self) -> None:
         tokens, known = self.tokenizer.size, self.base.config.vocabulary

@@ -35,9 +35,8 @@ TRIAL = re.compile(r"trial_(\d+)")
 class ChatSettings(NamedTuple):
     """How a model is asked."""
 
-    new_tokens: int | None = (
-        None  # refused where they do not fit; None: the usual number, or what fits
-    )
+    # Refused where they do not fit; None: the usual number, or what fits.
+    new_tokens: int | None = None
     usual: int = 100
     temperature: float = 1.0
     template: str | None = None  # around each prompt, with {text} where it goes

@@ -30,9 +30,8 @@ from proxima.run.files import write_json
 from proxima.run.results import FORMAT, Result
 
 PAST, BARS, STATE = "past.parquet", "bars.csv", "state.json"
-NO_BARS = pl.DataFrame(
-    schema={"time": STAMP, **dict.fromkeys(COLUMNS[1:], pl.Float64())}
-)  # of one asset, of a trader that knows no past
+# Of one asset, of a trader that knows no past.
+NO_BARS = pl.DataFrame(schema={"time": STAMP, **dict.fromkeys(COLUMNS[1:], pl.Float64())})
 
 
 @dataclass(frozen=True, kw_only=True)

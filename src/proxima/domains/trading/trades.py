@@ -25,9 +25,8 @@ from proxima.domains.trading.config import TradingEnvConfig
 if TYPE_CHECKING:
     import polars as pl
 
-LARGEST_LOG_VALUE = (
-    600.0  # more is counted in units of what lies above it, or a float would not hold it
-)
+# More is counted in units of what lies above it, or a float would not hold it.
+LARGEST_LOG_VALUE = 600.0
 
 
 class Trade(NamedTuple):

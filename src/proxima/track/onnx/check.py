@@ -108,9 +108,8 @@ def draw_observations(kind: Mapping[str, Any], count: int, random: np.random.Gen
     if "n" in kind:
         first = np.broadcast_to(np.asarray(kind["start"]), kind["shape"])
         return (first + random.integers(np.broadcast_to(kind["n"], shape))).astype(dtype)
-    low, high = (
-        np.asarray(kind.get(end), np.float64) for end in ("low", "high")
-    )  # no bound is no number
+    # No bound is no number.
+    low, high = (np.asarray(kind.get(end), np.float64) for end in ("low", "high"))
     numbers = random.normal(size=shape) if dtype.kind == "f" else random.integers(0, 8, shape)
     bounded = np.isfinite(low) & np.isfinite(high)
     span = np.where(bounded, high - low + (dtype.kind != "f"), 0.0)

@@ -51,9 +51,8 @@ def translate_program(graph: Graph, program: Any, weights: Mapping[str, np.ndarr
     (kinds, inputs), _ = jax.tree.unflatten(program.in_tree, program.in_avals)
     given = [graph.constant(weights[name], name) for name, _ in leaves(kinds)]
     given += [graph.input(name, kind.dtype, _sizes(kind.shape)) for name, kind in leaves(inputs)]
-    kept = [
-        given[k] for k in program.module_kept_var_idx
-    ]  # a program leaves out what it does not use
+    # A program leaves out what it does not use.
+    kept = [given[k] for k in program.module_kept_var_idx]
     scope = open_program(graph, program.mlir_module_serialized)
     main = scope.functions["main"]
     if len(main.arguments) > len(kept):  # its first one says on which platform it runs

@@ -32,9 +32,8 @@ class Tensor(NamedTuple):
     name: str
     dtype: np.dtype[Any]
     shape: Shape
-    known: np.ndarray | None = (
-        None  # its value, where that is small and does not depend on the inputs
-    )
+    # Its value, where that is small and does not depend on the inputs.
+    known: np.ndarray | None = None
     # The same before it was broadcast: as ONNX broadcasts by itself, most copies are never made.
     narrow: "Tensor | None" = None
 

@@ -30,9 +30,8 @@ with needs_extra("tune", "search.method: tpe or cma-es"):
     )
     from optuna.trial import TrialState
 
-SMALLEST_GENERATION = (
-    4  # of CMA-ES: half of it are parents, and one parent says nothing of the spread
-)
+# Of CMA-ES: half of it are parents, and one parent says nothing of the spread.
+SMALLEST_GENERATION = 4
 
 
 def make_tpe(
