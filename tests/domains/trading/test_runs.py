@@ -14,8 +14,7 @@ from tiny import SIZES, SMALL, budget, equal_bits, read, rows_of, run_main, tens
 import proxima
 from proxima.cli.data import generate_for
 from proxima.domains import judging
-from proxima.domains.trading import judge as trading
-from proxima.domains.trading import metrics
+from proxima.domains.trading import metrics, walk_forward
 from proxima.domains.trading.data import prepare_data
 from proxima.domains.trading.market import SPLITS
 from proxima.domains.trading.synthetic import generate
@@ -296,26 +295,26 @@ def test_report_rollouts_and_every_metric_are_handed_to_the_tracker(place, monke
 def test_at_the_end_learners_are_on_the_host(place, monkeypatch):
     """One trial out of arrays that lie over devices would need these to talk, and they can hang."""
     seen, layouts = {}, []
-    judge, draw, export = trading.judge, trading.draw, judging.export
+    judge, draw, export = walk_forward.judge_folds, walk_forward.draw_fold, judging.export
 
     def note(what, trained):
         seen.update({(what, k): state.learner for k, state in enumerate(trained.lanes)})
 
-    def judged(prices, trained, outcomes):
+    def judged(runs, trained, outcomes):
         note("judge", trained)
-        return judge(prices, trained, outcomes)
+        return judge(runs, trained, outcomes)
 
-    def drawing(prices, trained, lane, outcome):
+    def drawing(runs, trained, lane, outcome):
         seen["draw", lane] = trained.lanes[lane].learner
-        return draw(prices, trained, lane, outcome)
+        return draw(runs, trained, lane, outcome)
 
     def exporting(scenario, built, trained):
         note("export", trained)
         layouts.append(built.layout)
         return export(scenario, built, trained)
 
-    monkeypatch.setattr(trading, "judge", judged)
-    monkeypatch.setattr(trading, "draw", drawing)
+    monkeypatch.setattr(walk_forward, "judge_folds", judged)
+    monkeypatch.setattr(walk_forward, "draw_fold", drawing)
     monkeypatch.setattr(judging, "export", exporting)
     go("sine_wave", *FOUR, "training.max_steps=640", "output_directory=hosted")
     assert len(seen) == 4 + 4 + 4 and layouts[0].trial_devices > 1
