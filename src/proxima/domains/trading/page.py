@@ -1,9 +1,9 @@
 """What a report says about a trading run: the result beside baselines, then the tear sheet and tables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -63,9 +63,16 @@ METRICS: dict[str, tuple[str, Write]] = {
     "exposure_short": ("Time short", share),
     "exposure_flat": ("Time flat", share),
 }
-# Columns of the metric tables, in the order in which one asks: what else could I have done?
+# TrialColumns of the metric tables, in the order in which one asks: what else could I have done?
 COLUMNS = ("buy_and_hold", "momentum", "random", "model", "foresight")
 NAMES = {**REFERENCES, "random": "random trading"}
+# Of a trial in the table of all, from its test split.
+TrialColumns = Mapping[str, Callable[[Any], str]]
+TRIAL_COLUMNS: TrialColumns = {
+    "Score": lambda test: figure(test.score["foresight"]),
+    "Sharpe": lambda test: figure(test.agent["sharpe"]),
+    "Drawdown": lambda test: share(test.agent["max_drawdown"]),
+}
 LEAST_WINDOW = 20  # bars of a rolling ratio
 MOST_TRADES = 12  # of a table of the largest
 FULL_SHADE = 0.1  # return of a calendar's cell in full colour, unless larger ones are common
@@ -102,7 +109,9 @@ def page(run: RunData) -> Page:
                 html.fold("Train split", _metric_table(summary, "train")),
             ),
             *levels_sections(run),
-            html.section("Trials", *_trials(summary, None if rollouts.borders else median)),
+            html.section(
+                "Trials", *trial_parts(summary, None if rollouts.borders else median, TRIAL_COLUMNS)
+            ),
         ],
         commands=returns.commands(run),
         facts=returns.facts(run),
@@ -388,14 +397,17 @@ def _metric_table(summary: Summary, split: str) -> html.Markup:
     return html.join([html.table(head, rows, "metrics"), html.tag("p.note", note)])
 
 
-def _trials(summary: Summary, median: int | None) -> list[html.Markup]:
-    """A table with a row for each trial, and how to read it."""
-    head = ["Trial", "Seed", "Log return, test", "Score", "Sharpe", "Drawdown"]
+def trial_parts(summary: Summary, median: int | None, columns: TrialColumns) -> list[html.Markup]:
+    """A table with a row for each trial, and how to read it; `columns` are of its test split."""
+    head = ["Trial", "Seed", "Log return, test", *columns]
     head += ["Log return, validation", "Log return, train", "Steps"]
     walk = summary.details.walk
     chosen = None if walk is not None else summary.details.chosen_trial
     mark = " (median)" if len(summary.trials) <= MOST_ROWS else ""  # a longer table names it itself
-    rows = [_trial_row(trial, mark if trial.trial == median else None) for trial in summary.trials]
+    rows = [
+        _trial_row(trial, mark if trial.trial == median else None, columns)
+        for trial in summary.trials
+    ]
     earned = [trial.details.splits["test"].agent["log_return"] for trial in summary.trials]
     note = "Intervals are over the bars of the test split: what another such stretch might give."
     if chosen is not None:
@@ -406,11 +418,10 @@ def _trials(summary: Summary, median: int | None) -> list[html.Markup]:
     if walk is not None:
         note += f" Trial k is of fold k modulo {len(walk.folds)}, and all of it is about that fold."
     marks = {} if chosen is None else {chosen: "best on validation"}
-    whole = trials_table(head, rows, earned, marks)
-    return [whole, html.tag("p.note", note)]
+    return [trials_table(head, rows, earned, marks), html.tag("p.note", note)]
 
 
-def _trial_row(trial: TrialResult, mark: str | None) -> list[html.Content]:
+def _trial_row(trial: TrialResult, mark: str | None, columns: TrialColumns) -> list[html.Content]:
     """A trial's cells; one with a mark behind its number stands out."""
     splits = trial.details.splits
     agent = splits["test"].agent
@@ -420,9 +431,7 @@ def _trial_row(trial: TrialResult, mark: str | None) -> list[html.Content]:
         number if mark is None else html.tag("span.chosen", number + mark),
         str(trial.seed),
         with_interval({"iqm": agent["log_return"], **ends}),
-        figure(splits["test"].score["foresight"]),
-        figure(agent["sharpe"]),
-        share(agent["max_drawdown"]),
+        *(cell(splits["test"]) for cell in columns.values()),
         figure(splits["validation"].agent["log_return"]),
         figure(splits["train"].agent["log_return"]),
         f"{trial.environment_steps:,}",

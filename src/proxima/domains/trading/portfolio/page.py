@@ -5,6 +5,7 @@ from functools import partial
 from proxima.domains.trading.edge import edge
 from proxima.domains.trading.page import METRICS as TRADING_METRICS
 from proxima.domains.trading.page import (
+    TrialColumns,
     beside_others,
     calendar_table,
     deflated_figure,
@@ -12,6 +13,7 @@ from proxima.domains.trading.page import (
     leaks,
     listed,
     over_trials,
+    trial_parts,
 )
 from proxima.domains.trading.plots import equity_and_drawdown, rolling_sharpe_plot
 from proxima.domains.trading.portfolio import plots
@@ -29,8 +31,7 @@ from proxima.report import html, returns
 from proxima.report.chosen import median_index
 from proxima.report.numbers import Write, figure, has_interval, interval, share, with_interval
 from proxima.report.page import Page, RunData
-from proxima.report.trials import MOST_ROWS, trials_table
-from proxima.run.results import Summary, TrialResult
+from proxima.run.results import Summary
 
 METRICS: dict[str, tuple[str, Write]] = {
     **{
@@ -50,6 +51,11 @@ METRICS: dict[str, tuple[str, Write]] = {
     "largest_weight": ("Largest weight", share),
 }
 ONLINE = ("buy_and_hold", "rebalanced", "anticor", "olmar", "newton")
+TRIAL_COLUMNS: TrialColumns = {
+    "Sharpe": lambda test: figure(test.agent["sharpe"]),
+    "Drawdown": lambda test: share(test.agent["max_drawdown"]),
+    "Turnover": lambda test: share(test.agent["turnover"]),
+}
 LEAST_WINDOW = 20  # bars of a rolling ratio
 
 
@@ -82,7 +88,9 @@ def page(run: RunData) -> Page:
                 html.fold("Validation split", _metric_table(summary, "validation")),
                 html.fold("Train split", _metric_table(summary, "train")),
             ),
-            html.section("Trials", *_trials(summary, None if rollouts.borders else median)),
+            html.section(
+                "Trials", *trial_parts(summary, None if rollouts.borders else median, TRIAL_COLUMNS)
+            ),
         ],
         commands=returns.commands(run),
         facts=returns.facts(run),
@@ -225,43 +233,3 @@ def _metric_table(summary: Summary, split: str) -> html.Markup:
         "Regret: what the best constant weights make more; trading can beat them. All pay the same costs."
     )
     return html.join([html.table(head, rows, "metrics"), html.tag("p.note", note)])
-
-
-def _trials(summary: Summary, median: int | None) -> list[html.Markup]:
-    """A table with a row for each trial, and how to read it."""
-    head = ["Trial", "Seed", "Log return, test", "Sharpe", "Drawdown", "Turnover"]
-    head += ["Log return, validation", "Log return, train", "Steps"]
-    walk = summary.details.walk
-    chosen = None if walk is not None else summary.details.chosen_trial
-    mark = " (median)" if len(summary.trials) <= MOST_ROWS else ""
-    rows = [_trial_row(trial, mark if trial.trial == median else None) for trial in summary.trials]
-    earned = [trial.details.splits["test"].agent["log_return"] for trial in summary.trials]
-    note = "Intervals are over the bars of the test split: what another such stretch might give."
-    if chosen is not None:
-        note += (
-            f" Trial {chosen} is the best on the validation split, the one to choose without having seen the "
-            "test."
-        )
-    if walk is not None:
-        note += f" Trial k is of fold k modulo {len(walk.folds)}, and all of it is about that fold."
-    marks = {} if chosen is None else {chosen: "best on validation"}
-    return [trials_table(head, rows, earned, marks), html.tag("p.note", note)]
-
-
-def _trial_row(trial: TrialResult, mark: str | None) -> list[html.Content]:
-    """A trial's cells; one with a mark behind its number stands out."""
-    splits = trial.details.splits
-    agent = splits["test"].agent
-    ends = {"low": agent["log_return_low"], "high": agent["log_return_high"]}
-    number = str(trial.trial)
-    return [
-        number if mark is None else html.tag("span.chosen", number + mark),
-        str(trial.seed),
-        with_interval({"iqm": agent["log_return"], **ends}),
-        figure(agent["sharpe"]),
-        share(agent["max_drawdown"]),
-        share(agent["turnover"]),
-        figure(splits["validation"].agent["log_return"]),
-        figure(splits["train"].agent["log_return"]),
-        f"{trial.environment_steps:,}",
-    ]
