@@ -1,15 +1,16 @@
 """Trained policies on new bars: what trade says is what evaluation says, to the bit, also after restarts."""
 
-import io
 import json
 import shutil
 import signal
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from bars import answers_to_bars, as_csv
 from tiny import SIZES, SMALL, command, run_main
 
 import proxima
@@ -34,10 +35,6 @@ RUNS = {
     ),
 }
 SETTLED = ("target", "weight", "log_return", "equity", "drawdown")
-
-
-def as_csv(frame: pl.DataFrame) -> str:
-    return frame.with_columns(pl.col("time").dt.strftime("%Y-%m-%dT%H:%M:%S")).write_csv()
 
 
 @pytest.fixture(scope="module")
@@ -67,17 +64,7 @@ def main(place, capsys, monkeypatch):
 @pytest.fixture
 def trade(main, tmp_path, monkeypatch):
     """Answers of `proxima trade` to a file, or to lines of standard input."""
-
-    def trading(run: str, *arguments: str, bars: str = "new.csv", state: str = "state", lines=None):
-        if lines is not None:
-            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
-        given = ["--bars", "-" if lines is not None else bars, "--state", str(tmp_path / state)]
-        said = main("trade", run, *given, "--json", *arguments)
-        assert "Traceback" not in said.err
-        answers = [json.loads(line) for line in said.out.splitlines()]
-        return answers, said
-
-    return trading
+    return partial(answers_to_bars, main, tmp_path, monkeypatch, "new.csv")
 
 
 def settled(answers: list[dict]) -> pl.DataFrame:
