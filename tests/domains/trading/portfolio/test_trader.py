@@ -6,8 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from proxima.core.errors import ProximaError
 from proxima.core.types import Acted, View
-from proxima.domains.trading.portfolio.assess import account_of
+from proxima.domains.trading.portfolio.assess import account_of, accounts_of
 from proxima.domains.trading.portfolio.config import PortfolioEnvConfig
 from proxima.domains.trading.portfolio.data import Stretch
 from proxima.domains.trading.portfolio.env import portfolio_env, targets_of
@@ -118,3 +119,14 @@ def test_who_is_ruined_stays_in_cash():
     assert not answers[ruin + 1].ruined and answers[ruin + 2].ruined, "known at the next fill"
     for answer in answers[ruin + 2 :]:
         assert answer.target == answer.account.units == (0.0,) * 3 and answer.order is None
+
+
+@pytest.mark.parametrize("decided", [40, 70])
+def test_decisions_of_another_stretch_are_refused(decided):
+    """Fewer are right only after a ruin, and no ruin explains more; nor does the ruin of a neighbour."""
+    env = PortfolioEnvConfig(weights="long_short", leverage=6.0, fee=0.0)
+    stretch = stretch_of(60, 3, deviation=0.2)
+    ruinous, calm = np.tile([2.0, -2.0, 2.0], (40, 1)), np.zeros((decided, 3))
+    assert account_of(stretch, env, ruinous).ruined.any()
+    with pytest.raises(ProximaError, match=f"{decided} recorded decisions on a stretch of 58"):
+        accounts_of(stretch, env, [ruinous, calm])
